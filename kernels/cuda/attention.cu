@@ -4,10 +4,10 @@
 //   backward   delta = rowsum(dout * out);  dp = drop(dout v^T);  ds = p * (dp - delta)
 //              dv = drop(p)^T dout;  dk = scale ds^T q;  dq = scale ds k
 //
-// A warp owns 16 M rows and streams the other side through shared memory. Accumulators of one product have the layout
-// of the next one's first operand, so p and ds stay in registers; for dk and dv the kernel computes s^T. Backward is
-// two kernels, one for dq, one for dk and dv: a single one would add to dq in the order in which its blocks arrive.
-// Operands are bf16, also p and ds; scores, softmax and sums are fp32. arXiv 2205.14135, 2307.08691, 1805.02867.
+// A warp owns 16 M rows, queries or keys, and loops over the rows of the other side, which pass through shared memory.
+// A product's accumulators have the layout of the next product's first operand, so p and ds stay in registers; for dk
+// and dv the kernel computes s^T. Backward is two kernels, because one would add to dq in the order in which blocks
+// arrive. Operands are bf16, also p and ds; softmax and sums are fp32. See arXiv 2205.14135, 2307.08691, 1805.02867.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
@@ -19,10 +19,10 @@ using namespace attention;
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kStep = 32;  // rows of the other side per step of backward
+constexpr int kStep = 32;  // rows of the other side (queries, or keys) per step of backward
 
-// Rows per warp / 16, and keys per step of forward: as many as 255 registers hold on sm_80 to sm_120 without a spill.
-// 32 rows per warp read half as much shared memory per product as 16; 64 keys need half as many corrections as 32.
+// M is a warp's rows / 16, kKeys the keys per step: the most that 255 registers hold on sm_80 to sm_120 without a
+// spill. 32 rows read half as much shared memory per product as 16; 64 keys need half as many corrections as 32.
 template <int D, bool DROP> struct Forward {
     static constexpr int M = D <= 64 || !DROP ? 2 : 1, kRows = M * 16 * kWarps, kKeys = D <= 64 && !DROP ? 64 : 32;
     static constexpr size_t kBytes = size_t(kRows + 4 * kKeys) * D * sizeof(bf16);
@@ -36,7 +36,7 @@ template <int D, bool DROP> using BackwardKv = Backward<D, D < 64 || (D == 64 &&
 
 // ------------------------ tiles and products
 
-// All threads call this: starts the copy of ROWS rows from global memory; zeros beyond `rows` and beyond column HS.
+// All threads call this. Starts the copy of ROWS rows from global memory; zeros replace rows >= `rows`, columns >= HS.
 template <int D, int ROWS> __device__ void load_tile(bf16* tile, const bf16* from, int stride, int rows, int HS) {
     constexpr int kAcross = D / 8, kDown = kThreads / kAcross;
     const int first = int(threadIdx.x) / kAcross, j = int(threadIdx.x) % kAcross;
@@ -44,7 +44,7 @@ template <int D, int ROWS> __device__ void load_tile(bf16* tile, const bf16* fro
     for (int i = 0; i < ROWS; i += kDown)
         cp_async16(tile + at<D>(i + first, j), mine + i * stride, i + first < rows && j * 8 < HS);
 }
-// The same for two matrices, into the two tiles of a stage.
+// Does the same for two matrices, into the two tiles of a stage, and ends the group of copies.
 template <int D, int ROWS>
 __device__ void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* b, int b_stride, int rows, int HS) {
     load_tile<D, ROWS>(tiles, a, a_stride, rows, HS);
@@ -52,8 +52,8 @@ __device__ void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* 
     cp_async_commit();
 }
 
-// Loads a 16x16 piece of a tile in the layout of the tensor cores. row is a multiple of 8 and column of 16, and loops
-// are unrolled so that both are constants: then an address is one of a few that the lane keeps, plus a constant.
+// Loads a 16x16 piece of a tile in the layout of the tensor cores. row is a multiple of 8 and column of 16. Loops
+// are unrolled, so both are constants: then an address is one of a few that the lane keeps, plus a constant.
 template <int D, bool TRANS>
 __device__ void load_piece(unsigned (&r)[4], const bf16* tile, int row, int column, int lane_row, int lane_chunk) {
     const int chunk = column / 8, x = lane_chunk ^ (lane_row >> kShift<D> & kMask<D>);
@@ -61,7 +61,7 @@ __device__ void load_piece(unsigned (&r)[4], const bf16* tile, int row, int colu
     ldmatrix_x4<TRANS>(r, mine + (row * D + (chunk & ~kMask<D>) * 8));
 }
 
-// d += a b for two neighbouring 8-column tiles of d and all row tiles.
+// Computes d += a b for two neighbouring 8-column tiles of d and all of its row tiles.
 template <int M, int N>
 __device__ void multiply(float (&d)[M][N][4], int n, const unsigned (&a)[M][4], const unsigned (&b)[4]) {
     const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
@@ -71,7 +71,7 @@ __device__ void multiply(float (&d)[M][N][4], int n, const unsigned (&a)[M][4], 
     }
 }
 
-// The warp's own 16 M rows of a tile as first operand: kept in registers, or with KEEP false read again each time.
+// Rows is the warp's own 16 M rows of a tile, as first operand. It is kept in registers, or loaded each time if !KEEP.
 template <int D, int M, bool KEEP> struct Rows {
     const bf16* tile;
     int row;
@@ -84,7 +84,7 @@ template <int D, int M, bool KEEP> struct Rows {
     }
 };
 
-// s = rows other^T, other being the 8 N rows of a tile from `row` on.
+// Computes s = rows other^T, where other is the 8 N rows of a tile from `row` on.
 template <int D, int M, bool KEEP, int N>
 __device__ void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf16* tile, int row) {
     for (int i = 0; i < M; i++) for (int n = 0; n < N; n++) for (int e = 0; e < 4; e++) s[i][n][e] = 0;
@@ -99,7 +99,7 @@ __device__ void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const
     }
 }
 
-// sum += p other, p rounded to bf16, other being the 8 N rows of a tile from `row` on.
+// Computes sum += p other, with p rounded to bf16, where other is the 8 N rows of a tile from `row` on.
 template <int D, int M, int N>
 __device__ void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4], const bf16* tile, int row) {
     for (int k = 0; k < N; k += 2) {
@@ -114,8 +114,8 @@ __device__ void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4]
     }
 }
 
-// Returns bits, of which bit i says that element first + i is kept. A lane makes them for N neighbours in a row of p,
-// and the other lanes get them by shuffle: that costs a quarter of a random4 per element.
+// Returns bits: bit i says whether element first + i is kept. A lane computes them for N neighbours in a
+// row of p, and the other lanes get them by shuffle. So an element costs about a quarter of a random4.
 template <int N> __device__ unsigned keep_bits(const Dropout& drop, uint64_t first) {
     const RandomKey key = key_of(drop);
     const unsigned skip = unsigned(first) % 4;
@@ -133,26 +133,26 @@ template <int N> __device__ unsigned keep_bits(const Dropout& drop, uint64_t fir
     return bits >> skip | four(first / 4 + N / 4) << (N - skip);
 }
 
-// Calls step(row, stage) for rows begin, begin + STEP, ... before `end`, while load(row, stage) brings the next rows.
+// Calls step(row, stage) for rows begin, begin + STEP, ... before `end`, while load(row, stage) copies the next rows.
 template <int STEP, class Load, class Step> __device__ void pipeline(int begin, int end, Load load, Step step) {
     for (int row = begin, stage = 0; row < end; row += STEP, stage ^= 1) {
         if (row + STEP < end) load(row + STEP, stage ^ 1);
         step(row, stage);
-        cp_async_wait<0>();  // the next rows are there,
-        __syncthreads();  // all warps are done with these
+        cp_async_wait<0>();  // the next rows have come
+        __syncthreads();  // all warps are done with the rows of this step
     }
 }
 
-// Returns whether `bits`, shifted by the lane's first column, keep register e of a piece of 8 columns from n * 8 on.
+// Returns whether `bits`, shifted right by the lane's first column, keep element e of the n-th 8 columns.
 __device__ bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e % 2); }
 
 // ------------------------ forward
 
-// Keys and values of `first` earlier positions and the new ones: (2,NK,maxT,HS).
+// Cache holds keys and values of `first` earlier positions and of the new ones, (2,NK,maxT,HS).
 struct Cache { bf16* memory; int first, maxT; };
 
-// One block: 64 M queries of a head, 16 M per warp. It loops over keys and values in steps of kKeys. CACHED: keys and
-// values are in the cache, and no lse is written.
+// A block computes 64 M queries of a head, 16 M in each warp, and loops over keys and values in
+// steps of kKeys. If CACHED is true, keys and values are in the cache, and lse is not written.
 template <int D, bool DROP, bool CACHED> __global__ void __launch_bounds__(kThreads, 2)
 attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape s, Dropout drop, Cache cache) {
     using Tile = Forward<D, DROP>;
@@ -163,7 +163,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
     bf16* const kv_tiles = q_tile + kRows * D;  // [2 stages][k, v][kKeys][D]
     const Queries p = queries_of_block<kRows>(s);
     const int first = warp() * M * 16, t_warp = p.begin + first, past = CACHED ? cache.first : 0;
-    const int seen = t_warp < s.T ? past + t_warp + M * 16 : 0;  // keys that the warp's queries see
+    const int seen = t_warp < s.T ? past + t_warp + M * 16 : 0;  // how many keys the warp's queries see
 
     const int stride = s.columns, key_stride = CACHED ? s.HS : stride;
     const bf16* const keys = CACHED ? cache.memory + size_t(p.head / s.group) * cache.maxT * s.HS
@@ -185,7 +185,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
     const auto step = [&](int u, int stage) {
         if (u >= seen) return;
         const bf16* const tile = kv_tiles + stage * 2 * kKeys * D;
-        unsigned mask[kKeys / 32] = {};  // of query t_warp + lane, a bit per key
+        unsigned mask[kKeys / 32] = {};  // a bit per key, for query t_warp + lane
         for (int w = 0; w < kKeys / 32; w++)
             if constexpr (DROP) mask[w] = keep_bits<32>(drop, row_at(s, p.head, t_warp + lane()) * s.T + u + w * 32);
         float x[M][kKeys / 8][4];
@@ -217,9 +217,9 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
 
 // ------------------------ backward
 
-// One block: 64 M rows of dq, and of delta, which the next kernel reads. It is forward's loop, but p is known from lse.
-// With dropout the loop computes (1 - rate) ds = p * (mask * (dout v^T) - (1 - rate) delta), which saves a division per
-// element.
+// A block computes 64 M rows of dq, and of delta, which the next kernel reads. The loop
+// is that of forward, but p is known from lse. With dropout it computes (1 - rate) ds =
+// p * (mask * (dout v^T) - (1 - rate) delta), which saves a division per element.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
                             const float* lse, AttentionShape s, Dropout drop) {
@@ -245,7 +245,7 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
     __syncthreads();
     Rows<D, M, true> q(q_tile + first * D, 0), dy(q_tile + first * D, kRows);
 
-    // Register e of a first operand holds row e % 2 * 8 and column e / 2 * 8 further on than register 0.
+    // Register e of a first operand is for a row e % 2 * 8 and a column e / 2 * 8 further on than register 0.
     const float keep = DROP ? 1 - drop.rate : 1, c = s.scale * kLog2e;
     float row_delta[M][2] = {}, row_lse[M][2] = {};
     for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
@@ -291,8 +291,8 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
                   [factor = s.scale / keep](int, int) { return factor; });
 }
 
-// One block: 64 M rows of dk and dv. It loops over the queries that see them, and their dout, of one head of the group
-// after the other. s^T, p^T and ds^T have a key per row and a query per column. ds has the factor 1 - rate, as above.
+// A block computes 64 M rows of dk and dv. It loops over queries that see them, with dout, head after head of
+// the group. In s^T, p^T and ds^T a row is a key and a column a query. ds has the factor 1 - rate, as above.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse, const float* delta,
                              AttentionShape s, Dropout drop) {
@@ -315,8 +315,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
         load_pair<D, kStep>(q_tiles + stage * 2 * kStep * D, q + size_t(t) * stride, stride,
                             dy + size_t(t) * out_stride, out_stride, s.T - t, s.HS);
     };
-    // Thread i < 2 kStep loads one number per step by an ordinary load: rows are not aligned to 16 bytes. After the
-    // last query lse is infinite, which makes p 0.
+    // Thread i < 2 kStep loads one number per step, not by cp.async, because rows of lse
+    // are not aligned to 16 bytes. After the last query lse is infinite, which makes p 0.
     const bool is_lse = threadIdx.x < kStep;
     const float* mine = (is_lse ? lse : delta) + row_at(s, head, 0) + threadIdx.x % kStep;
     const auto row_value = [&](int t) {
@@ -334,7 +334,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
     float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
     const int end = head + s.group;
-    for (int t = u0, stage = 0; head < end; stage ^= 1) {  // as pipeline(), which would spill registers here
+    for (int t = u0, stage = 0; head < end; stage ^= 1) {  // does what pipeline() does, which would spill here
         int t_next = t + kStep, head_next = head;
         if (t_next >= s.T) {
             t_next = u0, head_next++;
@@ -345,7 +345,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
         if (const int ahead = t - u_warp; ahead + kStep > 0) {
             const bf16* const tile = q_tiles + stage * 2 * kStep * D;
             const float* const row = rows + stage * 2 * kStep;
-            unsigned mask = ~0u;  // of query t + lane, a bit per key
+            unsigned mask = ~0u;  // a bit per key, for query t + lane
             if constexpr (DROP) mask = keep_bits<M * 16>(drop, row_at(s, head, t + lane()) * s.T + u_warp);
             float x[M][N][4], ds[M][N][4];
             multiply_rows(x, k, tile, 0);
@@ -382,7 +382,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
 // ------------------------ launchers
 
-// A new member of Attention stops the compiler here, so that it is not left out in silence.
+// With a new member of Attention this does not compile, so that no member is ignored.
 AttentionShape shape_of(const Attention& attention) {
     const auto& [B, T, NH, NK, HS, drop, scale] = attention;
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128", HS);

@@ -13,15 +13,15 @@ struct AttentionShape {
     float scale;    // of the scores
 };
 
-// The rows and the head that a thread block computes. Blocks of a head come one after another, so that its operands
-// stay in the L2 cache; the last queries come first, because they see the most keys.
+// queries_of_block returns the rows and the head that a thread block computes. A head's blocks come one after
+// another, so that its operands stay in the L2 cache. The last queries come first, because they see the most keys.
 struct Queries { int head, begin, end; };
 template <int ROWS> __device__ Queries queries_of_block(const AttentionShape& s) {
     const int blocks = div_up(s.T, ROWS), begin = (blocks - 1 - int(blockIdx.x) % blocks) * ROWS;
     return {int(blockIdx.x) / blocks, begin, begin + ROWS < s.T ? begin + ROWS : s.T};
 }
 
-// Where row t of a head starts: in qkv (B,T,NH+2NK,HS), in out (B,T,NH,HS), in lse and delta (B,NH,T).
+// These return where row t of head b * NH + h starts: in qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse and delta (B,NH,T).
 enum { kQ, kK, kV };
 __device__ inline int qkv_column(const AttentionShape& s, int head, int which) {
     const int h = head % s.NH;
@@ -35,18 +35,18 @@ __device__ inline size_t out_at(const AttentionShape& s, int head, int t) {
 }
 __device__ inline size_t row_at(const AttentionShape& s, int head, int t) { return size_t(head) * s.T + t; }
 
-// A tile in shared memory has rows of D / 8 chunks of 16 bytes, D 32, 64 or 128. Chunk c of row r is kept at
-// c ^ (r >> kShift & kMask), so that the eight rows of an 8x8 matrix lie in different banks.
+// A tile in shared memory has rows of D / 8 chunks of 16 bytes; D is 32, 64 or 128. Chunk c of row r is stored
+// at place c ^ (r >> kShift & kMask) of the row, so that the eight rows of an 8x8 matrix lie in different banks.
 template <int D> constexpr int kMask = D == 32 ? 3 : 7;
 template <int D> constexpr int kShift = D == 32 ? 1 : 0;
 template <int D> __device__ int at(int row, int chunk) { return row * D + (chunk ^ (row >> kShift<D> & kMask<D>)) * 8; }
 
-// Element e of accumulator [i][n] stands at row i * 16 + row_of(e), column n * 8 + column_of(e).
+// Element e of a warp's accumulator [i][n] is at row i * 16 + row_of(e), column n * 8 + column_of(e) of its product.
 __device__ inline int row_of(int e) { return lane() / 4 + e / 2 * 8; }
 __device__ inline int column_of(int e) { return lane() % 4 * 2 + e % 2; }
 
-// Sets the scores of keys after their query to -infinity. ahead: the first query minus the first key. KEY_ROWS: rows
-// are keys and columns queries, instead of the other way round.
+// Sets the scores of keys after their query to -infinity. `ahead` is the first query minus the
+// first key. If KEY_ROWS is true, rows are keys and columns are queries, else the other way round.
 template <bool KEY_ROWS, int M, int N> __device__ void hide_future(float (&x)[M][N][4], int ahead) {
     const int difference = (KEY_ROWS ? -1 : 1) * (column_of(0) - row_of(0)) - ahead;
     for (int i = 0; i < M; i++) for (int n = 0; n < N; n++) for (int e = 0; e < 4; e++)
@@ -57,7 +57,7 @@ __device__ inline uint4 select(bool first, const uint4& a, const uint4& b) {
     return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
 }
 
-// Sum and maximum over the four lanes that share a row of an accumulator.
+// row_sum and row_max return the sum and the maximum over the four lanes that share a row of an accumulator.
 __device__ inline float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
@@ -67,9 +67,9 @@ __device__ inline float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-// Adds a step's scores to the softmax of rows row_of(2 h). Raises `most`, which is c times the largest score. Turns x
-// into exp2(c x - most), and adds that to `sum`, which covers a lane's own columns. Returns the factor by which sums of
-// earlier steps must be multiplied.
+// Adds a step's scores x to the softmax of row row_of(2 h). Raises `most`, which is c times the row's
+// largest score. Turns x into exp2(c x - most) and adds that to `sum`, which covers only the lane's
+// own columns. Returns the factor by which the output's sums of earlier steps must be multiplied.
 template <int N> __device__ float add_scores(float (&x)[N][4], int h, float c, float& most, float& sum) {
     float top = x[0][h * 2];
     for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[n][h * 2], x[n][h * 2 + 1]));
@@ -90,13 +90,13 @@ __device__ inline float finish_row(float* lse, const AttentionShape& s, int head
     return total;
 }
 
-// Rounds columns 16 k .. 16 k + 15 of accumulators to bf16. Their layout is that of the next product's first operand.
+// Rounds columns 16 k .. 16 k + 15 of accumulators to bf16, in the layout of the next product's first operand.
 template <int N> __device__ void pack_operand(unsigned (&a)[4], const float (&x)[N][4], int k) {
     for (int e = 0; e < 4; e++) a[e] = pack2(x[k * 2 + e / 2][e % 2 * 2], x[k * 2 + e / 2][e % 2 * 2 + 1]);
 }
 
-// Stores the warp's 16 M rows times factor(i, h), 16 bytes at a time, through the warp's rows `own` of a tile in shared
-// memory that is no longer read. Rows from `rows` on are not written.
+// Stores the warp's 16 M rows times factor(i, h), 16 bytes at a time. They pass through `own`, the warp's rows of
+// a tile in shared memory that is no longer read. Neither rows from `rows` on nor columns from HS on are written.
 template <int D, int M, class Factor>
 __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, const float (&sum)[M][D / 8][4],
                        Factor factor) {
@@ -112,7 +112,7 @@ __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, co
     }
 }
 
-// These are in attention_sm90.cu: whether it has kernels for this case and this device, and its launchers.
+// In attention_sm90.cu: sm90_takes returns whether it has kernels for this case and device; the others launch them.
 bool sm90_takes(const Attention& attention);
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream);
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,

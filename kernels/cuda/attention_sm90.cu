@@ -1,11 +1,11 @@
 // attention_sm90.cu -- causal attention on Hopper: attention.cu's formulas for head sizes 64 and 128 without dropout.
 //
-// A block is two warpgroups that compute, 64 rows each, and one warp that loads: TMA brings tiles into a ring of slots.
-// For q k^T, dout v^T and their transposes wgmma reads tiles in shared memory along their rows, which are those of
-// global memory (K-major). What is computed from the scores, p or ds, stays in registers as the first operand of the
-// next product; its second operand is a tile read across its rows (MN-major). The two warpgroups, or two blocks, run
-// independently, so that products of one overlap with exponentials of the other. TMA fills the part of a box beyond the
-// end of a sequence with zeros.
+// A block has two warpgroups that compute, 64 rows each, and a third, in which one warp or thread loads: TMA
+// copies tiles into a ring of slots. For q k^T, dout v^T and their transposes wgmma reads tiles in shared
+// memory along their rows, which are those of global memory (K-major). What is computed from the scores, p or
+// ds, stays in registers as the first operand of the next product; its second operand is a tile that is read
+// across its rows (MN-major). The warpgroups, or two blocks, run independently, so that products of one
+// overlap with exponentials of the other. TMA fills the part of a box beyond the end of a sequence with zeros.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
@@ -14,9 +14,9 @@
 namespace BACKEND::attention {
 namespace {
 
-constexpr int kGroups = 2, kComputing = kGroups * 128;  // warpgroups that compute, and their threads
+constexpr int kGroups = 2, kComputing = kGroups * 128;  // the warpgroups that compute, and their threads
 constexpr int kThreads = kComputing + 128, kRows = kGroups * 64;
-constexpr int kStep = 64;  // rows of the other side per step of backward
+constexpr int kStep = 64;  // rows of the other side (queries, or keys) per step of backward
 constexpr int kBox = 64;  // a TMA load brings kBox rows of kBox columns: 128 bytes a row, one swizzle
 
 __device__ int warp_row() { return warp() * 16; }  // a warp's first row among the block's
@@ -27,18 +27,18 @@ __device__ void load_tile(bf16* tile, const CUtensorMap* map, uint64_t* bar, int
     for (int c = 0; c < D; c += kBox) for (int r = 0; r < ROWS; r += kBox)
             tma_load(tile + c * ROWS + r * kBox, map, bar, column + c, row + r, matrix);
 }
-// The rows that a block keeps, [warpgroup][64 rows][D].
+// Loads the rows that a block keeps, as [warpgroup][64 rows][D].
 template <int D>
 __device__ void load_kept(bf16* tiles, const CUtensorMap* map, uint64_t* bar, int column, int row, int matrix) {
     for (int g = 0; g < kGroups; g++) load_tile<D, 64>(tiles + g * 64 * D, map, bar, column, row + g * 64, matrix);
 }
 constexpr int bytes_of(int elements) { return elements * int(sizeof(bf16)); }
-// Where chunk c of a row lies in a tile of 64 rows, in elements.
+// Returns where chunk c of a row lies in a tile of 64 rows, in elements.
 __device__ int in_tile(int row, int c) { return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8; }
 
 template <int N> __device__ float (&flat(float (&x)[1][N][4]))[N * 4] { return reinterpret_cast<float(&)[N * 4]>(x); }
 
-// d = a b^T: 64 rows of a, ROWS of b, tiles of D columns. Descriptors count 16 bytes.
+// Starts d = a b^T, with 64 rows of a and ROWS rows of b, both of D columns. Descriptors have units of 16 bytes.
 template <int D, int ROWS> __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], const bf16* a, const bf16* b) {
     wgmma_fence();
     const uint64_t first = wgmma_desc(a, 0, 1024), second = wgmma_desc(b, 0, 1024);
@@ -54,7 +54,7 @@ template <int D> __device__ void load_operand(unsigned (&a)[D / 16][4], const bf
     for (int k = 0; k < D / 16; k++)
         ldmatrix_x4(a[k], tile + in_tile(warp_row() % 64 + lane() % 16, k * 2 + lane() / 16));
 }
-// d = a b^T with a in registers: a product then reads half as many bytes of shared memory.
+// Starts d = a b^T with a in registers: a product then reads half as many bytes of shared memory.
 template <int D, int ROWS>
 __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][4], const bf16* b) {
     wgmma_hold(reinterpret_cast<unsigned(&)[D / 4]>(a));
@@ -66,7 +66,7 @@ __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][
     }
 }
 
-// d += p b: p as first operand in registers, b a tile of ROWS rows and D columns.
+// Starts d += p b, where p is a first operand in registers and b a tile of ROWS rows and D columns.
 template <int D, int ROWS>
 __device__ void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4], const bf16* b) {
     wgmma_hold(flat(d));
@@ -82,16 +82,16 @@ template <int N> __device__ void pack(unsigned (&p)[N / 2][4], const float (&x)[
 
 // ------------------------ forward
 
-// With head size 64 and 64 keys per step, 104 registers per computing thread are enough, so two blocks run at a time
-// and fill each other's gaps. With head size 128 the accumulators leave room for one block only; there 128 keys per
-// step read q half as often.
+// With head size 64 and 64 keys per step a computing thread needs only 104 registers. So two blocks
+// run at a time, and one computes while the other waits. With head size 128 the accumulators leave
+// room for one block only; there q is read half as often with 128 keys per step as with 64.
 template <int D> struct Forward {
     static constexpr int kKeys = D, kSlots = D == 64 ? 8 : 4, kBlocks = D == 64 ? 2 : 1;
     static constexpr int kRegisters = D == 64 ? 104 : 240;
     static constexpr size_t kBytes = size_t(kRows + kSlots * kKeys) * D * sizeof(bf16);
 };
 
-// One block: 128 queries of a head. The slots hold k and v alternately.
+// A block computes 128 queries of a head. The slots hold k and v alternately.
 template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
 attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv, AttentionShape s) {
     constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
@@ -122,7 +122,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
     registers_up<Forward<D>::kRegisters>();
     const int group = warpgroup(), t_warp = p.begin + warp_row();
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
-    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // later keys are not seen
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // later keys are hidden
     float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     mbar_wait(ring.kept(), 0);
     const auto step = [&](int u, auto hides) {
@@ -144,11 +144,11 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
         wgmma_wait<0>(flat(o));
         ring.release(v);
     };
-    int u = 0;  // keys before the warpgroup's first query are seen by all of its queries
+    int u = 0;  // all of the warpgroup's queries see the keys before the first of them
     for (; u <= own - kKeys; u += kKeys) step(u, std::false_type());
     for (; u < end; u += kKeys) step(u, std::true_type());
 
-    bar_sync<128>(group);  // the warpgroup is done with q
+    bar_sync<128>(group);  // all of the warpgroup is done with q, which store_rows overwrites
     if (t_warp >= s.T) return;
     for (int h = 0; h < 2; h++) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
     store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, o,
@@ -157,11 +157,11 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
 
 // ------------------------ backward
 
-// A block keeps 128 rows of two matrices; its slots hold two tiles of the other side each.
+// A block keeps 128 rows of two matrices. Each of its slots holds two tiles of the other side.
 constexpr int kSlots = 4;
 template <int D> constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2 * kStep) * D * sizeof(bf16);
 
-// One block: 128 rows of dq, and of delta, which the next kernel reads. The slots hold k and v.
+// A block computes 128 rows of dq, and of delta, which the next kernel reads. The slots hold k and v.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ CUtensorMap qkv,
                                  const __grid_constant__ CUtensorMap douts, const bf16* out, const float* lse,
@@ -197,7 +197,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     registers_up<240>();
     const int group = warpgroup(), t_warp = p.begin + warp_row();
     float row_delta[2] = {}, row_lse[2];
-    uint4 y[2][D / 32] = {};  // of out, on their way while TMA brings dout
+    uint4 y[2][D / 32] = {};  // rows of out; these loads run while TMA loads dout
     for (int h = 0; h < 2; h++) {
         const int t = t_warp + row_of(h * 2);
         row_lse[h] = t < s.T ? lse[row_at(s, p.head, t)] * kLog2e : INFINITY;
@@ -208,7 +208,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int row = warp_row() % 64 + row_of(h * 2), t = t_warp + row_of(h * 2);
-        // Odd rows read the other chunk of two first, from the banks that even rows leave free.
+        // Odd rows read the second chunk of each pair first: it is in the banks that even rows leave free.
         const bool odd = row % 2;
         const bf16* const tile = do_tiles + group * 64 * D;
         #pragma unroll
@@ -251,15 +251,15 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     for (; u + kStep <= own; u += kStep) step(u, std::false_type());
     for (; u < end; u += kStep) step(u, std::true_type());
 
-    bar_sync<128>(group);  // the warpgroup is done with q
+    bar_sync<128>(group);  // all of the warpgroup is done with q, which store_rows overwrites
     if (t_warp >= s.T) return;
     store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), s.columns, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
                   [&](int, int) { return s.scale; });
 }
 
-// One block: 128 rows of dk and dv. The slots hold q and dout of the queries that see them, 64 of each head of the
-// group, then the next 64 of each head. They also hold lse and delta of these queries. Those are not aligned to 16
-// bytes, so the loading warp's lanes bring them by ordinary loads, and each lane reports the slot full, too.
+// A block computes 128 rows of dk and dv. The slots hold q and dout of the queries that see them: 64 of each head of
+// the group, then the next 64 of each head. Each slot has lse and delta of its queries, too. Those are not aligned
+// to 16 bytes, so the lanes of the loading warp copy them by ordinary loads, and each lane reports the slot full.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMap qkv,
                                   const __grid_constant__ CUtensorMap douts, const float* lse, const float* delta,
@@ -314,7 +314,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
     mbar_wait(ring.kept(), 0);
-    constexpr bool kKeep = D == 64;  // k and v in registers; a head of 128 has too few of these
+    constexpr bool kKeep = D == 64;  // keeps k and v in registers; for D 128 there are too few
     unsigned k_rows[D / 16][4], v_rows[D / 16][4];
     if constexpr (kKeep) {
         load_operand<D>(k_rows, k_tiles + group * 64 * D);
@@ -350,13 +350,13 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
         ring.release(slot);
     };
     const int steps = div_up(s.T - own, kStep) * s.group;
-    if (group == 1)  // each head's first 64 queries are before its keys
+    if (group == 1)  // each head's first 64 queries are before this warpgroup's keys
         for (int i = 0; i < s.group; i++) ring.release(ring.take());
     int i = 0;  // queries after the first 64 see all of the warpgroup's keys
     for (; i < s.group && i < steps; i++) step(std::true_type());
     for (; i < steps; i++) step(std::false_type());
 
-    bar_sync<128>(group);  // the warpgroup is done with k and v
+    bar_sync<128>(group);  // all of the warpgroup is done with k and v
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tiles, const auto& sum, float factor) {
         store_rows<D>(dqkv + qkv_at(s, first, u_warp, which), s.columns, s.T - u_warp, D, tiles + warp_row() * D, sum,
@@ -368,7 +368,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
 
 // ------------------------ launchers
 
-// B matrices of T rows, `columns` wide.
+// Returns the tensor map of B matrices, each of T rows and `columns` columns.
 CUtensorMap map_of(const bf16* p, const AttentionShape& s, int columns) {
     return tensor_map(p, columns, s.T, columns, kBox, kBox, s.heads / s.NH, size_t(s.T) * columns);
 }
@@ -379,7 +379,7 @@ template <class F> void with_size(int HS, F f) {
 
 }  // namespace
 
-// A new member of Attention stops the compiler here: decide whether these kernels compute it.
+// With a new member of Attention this does not compile: decide whether these kernels compute it.
 bool sm90_takes(const Attention& attention) {
     const auto& [B, T, NH, NK, HS, drop, scale] = attention;        // the scale is AttentionShape's
     return hopper() && drop.rate == 0 && (HS == 64 || HS == 128);
