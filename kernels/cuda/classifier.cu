@@ -3,10 +3,10 @@
 //   forward    loss = log(sum_j exp(x_j - max)) - (x_target - max)
 //   backward   dx_j = exp(x_j - max) / sum - (j == target),   0 in the padding V..Vp-1
 //
-// Pass 1 computes maximum and sum together (arXiv 1805.02867), pass 2 the gradient. The logits are the largest array of
-// a step: a row stays in shared memory between the passes; where a block cannot have that much, pass 2 reads it again.
-// x - max comes before the factor log2 e, because it is exact: with logits in the thousands the rounding of x log2 e
-// and max log2 e would matter.
+// Pass 1 computes maximum and sum together (arXiv 1805.02867), pass 2 the gradient. The logits are the
+// largest array of a step, so a row stays in shared memory between the passes; if a row is too large for
+// that, pass 2 reads it again from global memory. x - max is computed before the factor log2 e is applied,
+// because it is exact: with logits in the thousands the rounding of x log2 e and max log2 e would matter.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -18,19 +18,19 @@ namespace BACKEND {
 namespace {
 
 constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor that has room for two rows
-constexpr int kUnrolled = 4, kAhead = 2;    // a group is 4 packs of each thread; 2 groups are on their way
+constexpr int kUnrolled = 4, kAhead = 2;    // a group is 4 packs of a thread; 2 are being loaded
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 __device__ float exp_of(float x) { return exp2_fast(x * kLog2e); }
 
-// The eight logits of pack i; those outside the vocabulary are -infinity.
+// Returns the eight logits of pack i; those outside the vocabulary are -infinity.
 __device__ Pack8 logits_of(const uint4& raw, int i, int V) {
     Pack8 x = unpack8(raw);
     for (int k = 0; k < 8; k++) x.x[k] = i * 8 + k < V ? x.x[k] : -INFINITY;
     return x;
 }
 
-// The largest logit so far, and the sum of exp(x - max).
+// Holds the largest logit so far, and the sum of exp(x - max) so far.
 struct Softmax {
     float max = -FLT_MAX, sum = 0;
 
@@ -43,7 +43,7 @@ struct Softmax {
         }
         for (int u = 0; u < N; u++) for (int k = 0; k < 8; k++) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
     }
-    // All threads call this: merges the lanes' results, then the warps', in a fixed order.
+    // All threads call this. It merges the lanes' results, then the warps', in a fixed order.
     __device__ void reduce() {
         __shared__ float max_of[kMaxThreads / 32];
         __shared__ float sum_of[kMaxThreads / 32];
@@ -62,15 +62,15 @@ struct Softmax {
     }
 };
 
-// One block per row; a thread takes every blockDim-th pack of 8, and reads kUnrolled packs, a group, at a time. keep:
-// it copies groups to shared memory, kAhead in advance, where they stay for pass 2.
+// One block per row. A thread takes every blockDim-th pack of 8 and reads a group of kUnrolled packs at a time.
+// If `keep` is set it copies groups to shared memory, kAhead of them in advance; they stay there for pass 2.
 __global__ void __launch_bounds__(kMaxThreads, 2)
 classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward, bool keep) {
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     uint4* const kept = reinterpret_cast<uint4*>(memory);
     uint4* const row = reinterpret_cast<uint4*>(logits + size_t(blockIdx.x) * Vp);
-    const int full = V / 8, packs = Vp / 8;     // packs without padding; all
+    const int full = V / 8, packs = Vp / 8;     // packs without padding, and all packs
     const int threads = int(blockDim.x), thread = int(threadIdx.x), target = targets[blockIdx.x];
     if (target < 0) {
         if (thread == 0) losses[blockIdx.x] = 0;
@@ -122,7 +122,7 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
         reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_fast(log2_prob(target_logit)) - 1.0f);
 }
 
-// One block.
+// One block computes the sum.
 __global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, const float* x, size_t n) {
     grid_dependency_sync();
     const double sum = block_sum_in_order(x, n);
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, cons
 
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream) {
     CHECK(V <= Vp && Vp % 16 == 0, "classifier: V is %d, Vp %d", V, Vp);
-    const size_t row = Vp * sizeof(floatX);    // and 1 KB for the kernel's own arrays
+    const size_t row = Vp * sizeof(floatX);    // bytes; below, 1 KB is left for static arrays
     const bool keep = backward && row + 1024 <= shared_memory_of_block();
     const int threads = std::min(kMaxThreads, div_up(Vp / 8, 32 * kUnrolled) * 32);
     launch(classifier_kernel, N, threads, keep ? row : 0, stream, losses, logits, targets, V, Vp, backward, keep);

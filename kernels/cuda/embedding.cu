@@ -1,8 +1,8 @@
-// embedding.cu -- tokens and positions become the start of the residual stream; its gradient is added to their tables.
+// embedding.cu -- adds token and position embeddings (forward), and adds their gradient to both tables (backward).
 //
-// Backward groups rows by token, sorts each group, and one warp adds up a group in order: float atomics would add in
-// the order of their arrival; integer atomics only count. dout is read twice, by position and by token. The sum of a
-// common token is long, so it loads 32 rows at a time. Rare tokens are many: with 8 rows at a time more warps can run.
+// Backward sorts rows by token, and one warp adds a token's rows in order: float atomics would add in order of
+// arrival. Integer atomics only count. dout is read twice, for positions and for tokens. A common token's sum
+// is long, so it loads 32 rows at a time. There are many rare tokens: with 8 rows at a time more warps can run.
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
 #include "src/base/common.h"
@@ -10,16 +10,16 @@
 namespace BACKEND {
 namespace {
 
-constexpr int kWarps = 8, kThreads = kWarps * 32;   // of a block
+constexpr int kWarps = 8, kThreads = kWarps * 32;   // warps and threads of a block
 constexpr int kBuckets = 1024;    // rows are counted by token mod kBuckets
 constexpr int kBatch = 8, kLongBatch = 32;    // rows loaded at a time, for tokens with few or many rows
-constexpr int kChannels = 128;    // of a warp in backward, 4 per lane
+constexpr int kChannels = 128;    // channels of a warp in backward, 4 per lane
 
 __device__ int warp_of_grid() { return int(blockIdx.x) * kWarps + warp(); }
 
 // ------------------------ rows grouped by token
 
-// One block counts rows by bucket and turns the counts into the buckets' first places. Each thread owns one bucket.
+// One block counts rows by bucket and computes each bucket's first place from the counts. A thread owns one bucket.
 __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int* tokens, int N) {
     __shared__ int counts[kBuckets];
     __shared__ int warp_sums[kBuckets / 32];
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int*
         for (int k = 0; k < kBatch; k++) if (token[k] >= 0) atomicAdd(&counts[unsigned(token[k]) % kBuckets], 1);
     }
     __syncthreads();
-    int sum = counts[bucket];    // later also the buckets of lanes before it, then of warps before it
+    int sum = counts[bucket];    // the loops add the counts of earlier lanes and warps
     for (int o = 1; o < 32; o *= 2) {
         const int before = __shfl_up_sync(~0u, sum, unsigned(o));
         if (lane() >= o) sum += before;
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int*
     places[bucket] = sum - counts[bucket];
 }
 
-// One warp per key compares it with the others of its bucket, which gives its place by (token, row). The place of a
-// token's first row gets (token, number of its rows), those of the others 0 rows.
+// One warp per key compares the key with the others of its bucket, which gives the key's place by (token, row). At the
+// place of a token's first row `groups` becomes (token, number of its rows), at those of its other rows (token, 0).
 __global__ void __launch_bounds__(kThreads)
 sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int N) {
     grid_dependency_sync();
@@ -54,7 +54,7 @@ sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int
     const uint64_t key = keys[i];
     const int token = int(key >> 32), bucket = int(unsigned(token) % kBuckets);
     const int begin = bucket ? ends[bucket - 1] : 0, end = ends[bucket];
-    int before = 0, earlier = 0, same = 0;    // smaller keys; smaller ones of this token; all of this token
+    int before = 0, earlier = 0, same = 0;    // keys: smaller; smaller, of this token; all of this token
     for (int j = begin + lane(); j < end; j += 32) {
         const uint64_t other = keys[j];
         before += other < key;
@@ -71,15 +71,15 @@ sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int
 
 // ------------------------ the sums
 
-// Adds four neighbours of dout, the first of them element i, with forward's dropout.
+// Adds four neighbours of dout, of which the first is element i, to sum, after forward's dropout.
 __device__ void add4(float (&sum)[4], const uint2& raw, const Dropout& drop, size_t i) {
     float x[4] = {low2(raw.x), high2(raw.x), low2(raw.y), high2(raw.y)};
     if (drop.rate > 0) dropout4(drop, i / 4, x);
     for (int k = 0; k < 4; k++) sum[k] += x[k];
 }
 
-// One warp per 32 places in `order` and 128 channels. It adds up the rows of each token whose first row is at one of
-// these places and that has min_rows to max_rows rows.
+// One warp per 32 places of `order` and 128 channels. It adds the rows of each token
+// whose first row is at one of these places and which has min_rows to max_rows rows.
 template <int BATCH, bool DROP> __global__ void __launch_bounds__(kThreads, DROP ? 4 : BATCH > kBatch ? 2 : 6)
 token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const int* order, int N, int C, int min_rows,
                       int max_rows, Dropout drop) {
@@ -98,7 +98,7 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
         float sum[4] = {start.x, start.y, start.z, start.w};
         for (int done = 0; done < rows; done += BATCH) {
             const int left = rows - done;
-            // Lane k knows row k of the batch.
+            // Lane k holds the number of row k of the batch.
             const int row = order[begin + i + done + (lane() < left && lane() < BATCH ? lane() : 0)];
             uint2 raw[BATCH];
             size_t at[BATCH];
@@ -115,7 +115,7 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
 
 }  // namespace
 
-// An element is a pack of 8 channels.
+// An element of each_element is a pack of 8 channels.
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
                        const Embedding& embedding, Stream stream) {
     const auto& [B, T, C, drop] = embedding;
@@ -131,7 +131,7 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
     }, stream);
 }
 
-// Sums over b; an element is 4 channels. Positions that were not used are 0 with "=".
+// dwpe (+)= the sum over b. An element is 4 channels. With "=" the rows of positions that were not used become 0.
 static void position_backward(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, const Dropout& drop,
                               bool accumulate, Stream stream) {
     each_element(size_t(maxT), size_t(C) / 4, [=] ON_DEVICE(size_t position, size_t four) {
@@ -157,14 +157,14 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
     CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
     if (!dwte) return;
     if (dwpe) position_backward(dwpe, dout, B, T, C, maxT, drop, accumulate, stream);
-    // places (kBuckets), keys (N), groups (N), order (N)
+    // The work space holds places (kBuckets), keys (N), groups (N) and order (N).
     const size_t bytes = kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + sizeof(int));
     int* const places = static_cast<int*>(scratch(bytes, stream));
     uint64_t* const keys = reinterpret_cast<uint64_t*>(places + kBuckets);
     int2* const groups = reinterpret_cast<int2*>(keys + N);
     int* const order = reinterpret_cast<int*>(groups + N);
     launch(count_kernel, 1, kBuckets, 0, stream, places, tokens, N);
-    // Puts (token, row) into its bucket, at any free place. Afterwards `places` holds each bucket's end.
+    // Puts (token, row) into its bucket, at any free place. Afterwards places[i] is the end of bucket i.
     each_element(1, size_t(N), [=] ON_DEVICE(size_t, size_t row) {
         const unsigned token = unsigned(tokens[row]);
         keys[atomicAdd(&places[token % kBuckets], 1)] = uint64_t(token) << 32 | row;

@@ -1,11 +1,11 @@
 // layernorm.cu -- LayerNorm, or RMSNorm if mean is null, alone and after a residual add, and its backward.
 //
-// A row of up to 1024 channels belongs to one warp, a longer one to 2, 4 or 8; a lane holds at most 4 packs of it.
-// Forward keeps the row in registers between its two passes, one for the mean and one for the variance. In backward a
-// lane keeps its channels' sums over all its rows, which leaves registers for few warps: so the lane's part of the next
-// row is copied to shared memory while it works on this one. A second kernel adds the blocks' sums in order; the number
-// of blocks depends on N and C alone. All is fp32. The residual is rounded to bf16 before mean and variance are
-// computed, so backward sees the same numbers.
+// One warp has a row of up to 1024 channels; 2, 4 or 8 warps have a longer one. A lane holds at most 4 packs
+// of a row. Forward keeps the row in registers between its two passes, for the mean and for the variance. In
+// backward a lane keeps the sums of its channels over all of its rows, and the registers allow few warps. So
+// its part of the next row is copied to shared memory while it works on a row. A second kernel adds the
+// blocks' sums in a fixed order; the number of blocks depends on N and C alone. All arithmetic is fp32. The
+// residual is rounded to bf16 before mean and variance are computed, so that backward sees the same numbers.
 #include <algorithm>
 #include "kernels/cuda/common.cuh"
 #include "kernels/kernels.h"
@@ -14,24 +14,24 @@
 namespace BACKEND {
 namespace {
 
-constexpr int kMaxWarps = 8;    // of a row
-constexpr int kBlockWarps = 4;    // of a block, unless a row needs more
-constexpr int kMaxPacks = 4;    // of a lane
-constexpr int kMultiprocessors = 132;    // of an H100: there all blocks of backward run at one time
-constexpr int kMinRows = 4;    // rows of a slot in backward; with fewer the second kernel would cost too much
+constexpr int kMaxWarps = 8;    // at most this many warps per row
+constexpr int kBlockWarps = 4;    // warps of a block, unless a row needs more
+constexpr int kMaxPacks = 4;    // at most this many packs of 8 per lane
+constexpr int kMultiprocessors = 132;    // an H100's: there all blocks of backward run at one time
+constexpr int kMinRows = 4;    // rows per slot in backward; with fewer the second kernel would cost too much
 constexpr int kReduceColumns = 32, kReduceSlices = 16;
 
-// Which part of which row a thread has: `warps` neighbouring warps hold one row.
+// RowPlace says which part of which row a thread has; `warps` neighbouring warps have one row.
 struct RowPlace {
     int warps;
     int stride = warps * 32;    // the row's threads: a lane's packs are lane, lane + stride, ...
-    int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;     // which row of the block, of how many
+    int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;     // the thread's row; the block's rows
     int lane = int(threadIdx.x) % stride;
     __device__ int pack(int j) const { return lane + j * stride; }
 };
 
-// Sum over a row, the same bits in all its threads. The row's warps exchange their sums in one half of `sums`, and the
-// next time in the other: before a half is written again, all threads have passed the other half's barrier.
+// Returns the sum over a row, the same bits in all of its threads. The row's warps exchange their sums in one half of
+// `sums`, and next time in the other: before a half is written again, all threads have passed the other half's barrier.
 __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWarps], int* half) {
     x = warp_sum(x);
     if (p.warps == 1) return x;
@@ -43,7 +43,7 @@ __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWa
     return x;
 }
 
-// One row per `warps` warps. branch may be null: no residual is written.
+// `warps` warps compute a row. If branch is null, nothing is added to inp, and no residual is written.
 template <int PACKS> __global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2 ? 4 : PACKS < 4 ? 3 : 2)
 layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                          const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N, int C,
@@ -88,12 +88,12 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     }
 }
 
-// How many of backward's blocks share a multiprocessor, if a block has at most kBlockWarps warps.
+// Returns how many of backward's blocks share a multiprocessor if a block has at most kBlockWarps warps.
 constexpr int blocks_at_once(int packs) { return packs < 4 ? 4 : 3; }
 
-// A slot is the warps that share a row. Slot s of the grid's S slots takes rows s, s + S, s + 2S, ... A block writes
-// its sums to partials[block], (2,2,C/8,4): dweight, then dbias; of each the first four channels of all packs, then the
-// other four. So neighbouring lanes write neighbouring places.
+// A slot is the warps that share a row. Of S slots in the grid, slot s takes rows s, s + S, s + 2S,
+// ... A block writes its sums to partials[block], (2,2,C/8,4): dweight, then dbias; of each, the first
+// four channels of all packs, then the last four. So neighbouring lanes write neighbouring places.
 template <int PACKS, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : blocks_at_once(PACKS))
 layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean,
@@ -103,12 +103,12 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     grid_dependency_sync();
     int half = 0;
     const RowPlace p = {warps};
-    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;  // rows: of a turn
+    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;  // rows: per turn
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
     for (int j = 0; j < PACKS; j++) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
 
-    // A lane's own packs of the rows of two turns. No other lane touches them, so they need no barrier.
+    // Returns where a lane's own pack j of a turn is. Two turns fit. No other lane uses it, so it needs no barrier.
     enum { kDout, kInp, kDinp };
     const auto at = [&](int turn, int which, int j) {
         return reinterpret_cast<uint4*>(memory) + ((turn % 2 * 3 + which) * PACKS + j) * (WARPS * 32) + threadIdx.x;
@@ -139,7 +139,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         for (int j = 0; j < PACKS; j++) {
             const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
             for (int k = 0; k < 8; k++) {
-                // If the lane has no pack here, y is 0, and so are its terms.
+                // If the lane has no pack here, y is 0, and so is all that it adds.
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
                 dweight[j][k] += y.x[k] * xhat;
                 dbias[j][k] += y.x[k];
@@ -161,7 +161,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         }
     }
     cp_async_wait<0>();
-    // The slots add up their sums one after another, when all rows are done. The last slot writes the block's sums.
+    // When all rows are done, the slots add their sums one after another. The last slot writes the sums of the block.
     float4* const total = reinterpret_cast<float4*>(partials + size_t(blockIdx.x) * 2 * C);
     float4* const so_far = reinterpret_cast<float4*>(memory);
     for (int slot = 0; slot < p.slots; slot++) {
@@ -179,8 +179,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     }
 }
 
-// One block per 32 columns of (2,C), or of (C) if dbias is null. Warp s adds the partials s, s + 16, ... of its
-// columns; then warp 0 adds the warps' sums.
+// One block per 32 columns of (2,C), or of (C) if dbias is null. Warp s adds
+// partials s, s + 16, ... of these columns; then warp 0 adds the warps' sums.
 __global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
 reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
     __shared__ float slices[kReduceSlices * kReduceColumns];
@@ -206,7 +206,7 @@ reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int 
     to = accumulate ? to + sum : sum;
 }
 
-// How a row of C channels is laid out: its warps, the packs of a lane, the rows and threads of a block.
+// RowLayout holds the warps of a row of C channels, the packs of a lane, and the rows and threads of a block.
 struct RowLayout { int warps, packs, slots, threads; };
 RowLayout layout_of(int C) {
     static_assert(kGpuChannels == 8 * 32 * kMaxPacks * kMaxWarps);
@@ -245,7 +245,7 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
     const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
     const int blocks = std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
     float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
-    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // or (2,C) floats, if there are slots
+    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // at the end it holds (2,C) sums
     launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, norm.inp, norm.mean, norm.rstd, norm.weight,
            N, C, l.warps, first);
     launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream,

@@ -1,5 +1,5 @@
-// update.cu -- what happens to the gradient after backward: sums over replicas, norm, clip factor, optimizer, hashes,
-// and whether it was written.
+// update.cu -- what happens to the gradient after backward: it is summed over replicas, measured, clipped,
+// and applied by the optimizer. Hashes are here, too, and the search for gradients that were not written.
 //
 // The bits are those of ref.cpp and of every other backend, because the replicas' agreement depends on them: so this
 // file is compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1) bytes, update 14 and 8 more per state
@@ -78,7 +78,7 @@ template <int COUNT> void launch_reduce(float* out, float* partials, const Terms
     launch(tree_reduce_kernel<COUNT>, n / kUnit, kThreads, 0, stream, reinterpret_cast<float4*>(out), partials, terms);
 }
 
-// One block.
+// One block computes norm and factor.
 __global__ void __launch_bounds__(kSums)
 clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens) {
     grid_dependency_sync();
@@ -93,7 +93,7 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
 
 // ------------------------ poison
 
-// One block: each thread takes every 256th place.
+// One block: each thread looks at every 256th of the places 0, step, 2 step, ...
 __global__ void __launch_bounds__(kThreads)
 find_poison_kernel(uint64_t* left, const float* x, size_t n, size_t step, const float* end) {
     __shared__ uint64_t of_warp[kThreads / 32];
@@ -111,9 +111,9 @@ find_poison_kernel(uint64_t* left, const float* x, size_t n, size_t step, const 
 
 // ------------------------ update
 
-template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1: an array of none does not exist
+template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1, because C++ has no array of length 0
 
-// One block per unit; a thread takes 4 neighbours at a time.
+// One block per unit. A thread updates 4 neighbouring elements at a time.
 template <class Rule, int STAGE> __global__ void __launch_bounds__(kThreads)
 update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::kState[STAGE]> state,
               const float* grad, const Rates* rates, const StepState* step_in_memory) {
@@ -152,7 +152,7 @@ template <class Rule, int STAGE> void launch_update(const Update& u, Stream stre
 
 // ------------------------ hash
 
-// One warp per unit.
+// One warp computes the sum of a unit.
 __global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const float* x, size_t n) {
     grid_dependency_sync();
     const size_t unit = size_t(blockIdx.x) * (kThreads / 32) + warp(), begin = unit * kUnit;
@@ -171,7 +171,7 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
                  Stream stream) {
     constexpr decltype(&launch_reduce<1>) kByHalves[] = {launch_reduce<1>, launch_reduce<2>, launch_reduce<4>,
         launch_reduce<8>, launch_reduce<16>, launch_reduce<32>, launch_reduce<64>};
-    const bool stack = tree == Tree::kNested && count > 2;    // of two both trees are the same
+    const bool stack = tree == Tree::kNested && count > 2;    // for two terms both trees are the same
     CHECK(count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0,
           "tree_reduce: %d terms of %zu elements", count, n);
     if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
