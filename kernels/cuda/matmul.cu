@@ -5,11 +5,11 @@
 //               dweight (+)= dout^T inp           sum over N         both MN-major
 //               dbias (+)= column sums of dout
 //
-// An operand is K-major (neighbours in memory are neighbours in k) or MN-major; ldmatrix transposes on the way to the
-// registers. A sum runs through k in order, so the choice of a tile changes the bits of dbias only; the split of k
-// changes those of dweight, too. dweight has few tiles and a long k: several blocks take a part of k each, and a second
-// kernel adds their sums in order. dweight's kernel also computes dbias, by one more mma with a matrix of ones. On
-// Hopper products of more than 64 rows may go to matmul_sm90.cu.
+// An operand is K-major (neighbours in memory are neighbours in k) or MN-major; ldmatrix transposes the latter on
+// the way to registers. A sum runs through k in order. So among tiles by mma, and among those by wgmma, the choice
+// changes the bits of dbias only, but the split of k those of dweight, too. dweight has few tiles and a long k:
+// several blocks take a part of k each, and a second kernel adds their sums in order. dweight's kernel computes
+// dbias, too, by an mma with a matrix of ones. On Hopper products of more than 64 rows may go to matmul_sm90.cu.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -26,28 +26,28 @@ template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_>
     static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks that registers must allow
     static constexpr int kStage = (BM + BN) * BK;    // elements
     static constexpr size_t kBytes = STAGES * kStage * sizeof(bf16);
-    static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // a warp's pieces of 16 x 8
+    static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // how many pieces of 16 x 8 a warp has
 };
-// 96 KB, 48 KB and 48 KB: sm_86, 89 and 120 give a block 99 KB and all blocks of a multiprocessor 100. A warp computes
-// 64 x 64 if there is work for all warps: this reads fewer bytes of shared memory per mma than smaller pieces.
+// These take 96, 48 and 48 KB: sm_86, 89 and 120 have 99 KB per block and 100 per multiprocessor. A warp
+// computes 64 x 64 if all warps then have work, because smaller pieces read more bytes of shared memory per mma.
 using Large = Tile<128, 256, 32, 2, 4, 4, 1>;
 using Medium = Tile<128, 128, 32, 2, 2, 3, 2>;
 using Small = Tile<64, 64, 64, 2, 2, 3, 2>;
 
-// One operand of a block: SIZE of its rows (m or n) by BK of k, in shared memory as lines of 16-byte chunks, along k
-// or, MN-major, along mn. Chunks are swizzled within their line: those that one ldmatrix reads from eight lines lie in
-// different banks.
+// One operand of a block, SIZE of its rows (m or n) by BK of k. It is in shared memory as lines
+// of 16-byte chunks; a line runs along k or, if MN-major, along mn. Chunks are swizzled within
+// a line, so that those which one ldmatrix reads from eight lines lie in different banks.
 template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
-    static constexpr int kChunks = (MN ? SIZE : BK) / 8;    // of a line
-    static constexpr int kLines = THREADS / kChunks;    // that the block fetches at once
-    static constexpr int kFetches = SIZE * BK / 8 / THREADS;    // per thread and tile
+    static constexpr int kChunks = (MN ? SIZE : BK) / 8;    // chunks of a line
+    static constexpr int kLines = THREADS / kChunks;    // lines that the block fetches at once
+    static constexpr int kFetches = SIZE * BK / 8 / THREADS;    // fetches per thread and tile
     static_assert(kLines % 8 == 0 && kChunks >= 4);
 
     const bf16* src;    // this thread's first chunk of the next tile
     int ld;    // elements of a row in memory
-    int k, k_end, mn, mn_end;   // k and mn of that chunk, and where they end
+    int k, k_end, mn, mn_end;   // that chunk's k and mn, and the ends of both
 
-    // Where chunk c of line i is, in elements.
+    // Returns where chunk c of line i is, in elements.
     static __device__ int at(int i, int c) { return (i * kChunks + (c ^ (kChunks == 4 ? i / 2 % 4 : i % 8))) * 8; }
     static __device__ int line() { return int(threadIdx.x) / kChunks; }
     static __device__ int chunk() { return int(threadIdx.x) % kChunks; }
@@ -57,7 +57,7 @@ template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
           mn_end(mn_end) {
         src = base + (MN ? size_t(k) * ld + mn : size_t(mn) * ld + k);
     }
-    // Starts the copy of the next tile; zeros outside of the matrix.
+    // Starts the copy of the next tile; elements outside of the matrix become 0.
     __device__ void fetch(bf16* tile) {
         for (int i = 0; i < kFetches; i++) {
             const bool valid = MN ? mn < mn_end && k + i * kLines < k_end : mn + i * kLines < mn_end && k < k_end;
@@ -66,8 +66,8 @@ template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
         k += BK;
         src += MN ? size_t(BK) * ld : size_t(BK);
     }
-    // The 16 x 16 elements from (mn, k) of the tile on. mma wants A as (mn, k), (mn + 8, k), (mn, k + 8),
-    // (mn + 8, k + 8), and B with the middle two exchanged.
+    // Loads the 16 x 16 elements of the tile that begin at (mn, k). The registers of A are for
+    // (mn, k), (mn + 8, k), (mn, k + 8) and (mn + 8, k + 8); for B the middle two are exchanged.
     template <bool IS_A> static __device__ void fragment(unsigned (&f)[4], const bf16* tile, int mn, int k) {
         const int second = lane() / 8 % 2, third = lane() / 16;
         mn += (IS_A ? second : third) * 8;
@@ -76,15 +76,15 @@ template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
     }
 };
 
-// One block per tile and part of k; StoreFloat's `out` has an array for every part. cp.async brings the tiles of the
-// next STAGES - 1 steps to shared memory, and while the tensor cores work on 16 k the fragments of the next 16 go from
-// there to registers. At the barrier of a step all warps have their fragments of it, so its stage is free, and the next
-// tile is there.
+// One block per tile and part of k; StoreFloat's `out` has an array for every part. cp.async copies
+// the tiles of the next STAGES - 1 steps to shared memory. While the tensor cores work on 16 k, the
+// fragments of the next 16 k are loaded from there into registers. At the barrier of a step all
+// warps have loaded their fragments of it, so its stage is free, and the next tile has come.
 template <class T, bool TA, bool TB, class Epilogue>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product p, Epilogue epilogue) {
     using OperandA = OperandSm80<TA, T::BM, T::BK, T::kThreads>;
     using OperandB = OperandSm80<TB, T::BN, T::BK, T::kThreads>;
-    constexpr bool kSplits = TA;        // dweight
+    constexpr bool kSplits = TA;        // for dweight
     constexpr int kSteps16 = T::BK / 16;
     static_assert(kSteps16 >= 2 && T::MT * 16 * T::WM == T::BM && T::NT % 4 == 0);
     extern __shared__ __align__(1024) unsigned char raw[];
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
             if (i == kSteps16 - 1) {
                 cp_async_wait<T::STAGES - 2>();
                 __syncthreads();
-                load_fragments(0, step + 1, 0);     // not used after the last step
+                load_fragments(0, step + 1, 0);     // is not used after the last step
             } else {
                 load_fragments((i + 1) % 2, step, (i + 1) * 16);
             }
@@ -148,9 +148,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
 
 // ------------------------ tile and split
 
-// Estimates for a tile, Hopper's as an H200 measures them at the clock of a step. rate: multiply-adds per cycle of a
-// busy multiprocessor. busy_halves: how many blocks (ping-pong: tiles) keep it busy, times 2. edge: how many k take as
-// long as a tile's begin and end. The last three tiles are for Hopper.
+// Estimates for each tile; those for Hopper were measured on an H200 at the clock of a step. rate: multiply-adds
+// per cycle of a busy multiprocessor. busy_halves: twice the number of blocks (pingpong: tiles) that keep it
+// busy. edge: how many k take as long as the begin and end of a tile. The last three tiles are for Hopper.
 struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; bool only_dweight = false; };
 constexpr int kPortable = 3;
 constexpr TileTraits kTiles[] = {
@@ -158,9 +158,9 @@ constexpr TileTraits kTiles[] = {
     {"small", 64, 64, Small::WN, 500, 4, 80},   {"wide", 128, 256, 1, 1780, 2, 128},
     {"fitting", 128, 160, 1, 1650, 2, 112, true}, {"pingpong", 128, 128, 1, 1680, 3, 24}};
 
-// Chooses the cheapest plan by a rough count of cycles. All it knows of the machine is whether it is a Hopper, because
-// otherwise bits would differ between machines: 108 multiprocessors (A100) and 132 (H100) stand for all.
-// LOCKSTEP_TILE=NAME chooses that tile if it is available: for tests and bench/gpu.sh.
+// Returns the cheapest plan by a rough count of cycles. It asks only whether the machine is a Hopper,
+// because bits must not differ between machines of one kind: 108 multiprocessors (A100) and 132 (H100) stand
+// for all. LOCKSTEP_TILE=NAME chooses that tile if it is available; this is for tests and bench/gpu.sh.
 Plan choose(int M, int N, int K, int most_parts) {
     Plan best = {};
     int64_t best_cycles = INT64_MAX;
@@ -176,8 +176,8 @@ Plan choose(int M, int N, int K, int most_parts) {
         const int64_t tiles = int64_t(div_up(M, t.BM)) * div_up(N, t.BN);
         for (int wanted = 1; wanted <= most_parts; wanted++) {
             const int part = div_up(div_up(K, wanted), 64) * 64, parts = div_up(K, part);
-            if (parts != wanted || (parts > 1 && parts * outputs > 1 << 25)) continue;      // 128 MB of partial sums
-            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1000) : 0;   // a launch; sums there and back
+            if (parts != wanted || (parts > 1 && parts * outputs > 1 << 25)) continue;      // 128 MB of sums at most
+            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1000) : 0;   // a launch; sums stored, loaded
             for (const int processors : {tile < kPortable ? 108 : 132, 132}) {
                 const int64_t halves = std::max<int64_t>(t.busy_halves, 2 * div_up<int64_t>(tiles * parts, processors));
                 cycles += halves * t.BM * t.BN * (part + t.edge) / t.rate;
@@ -202,7 +202,7 @@ template <bool TA, bool TB, class Epilogue> void run(const Product& p, const Epi
         run_sm90<TA, TB, Wide>, run_sm90<TA, TB, OfDweight>, run_sm90<TA, TB, PingPong>};
     kRun[p.plan.tile](p, epilogue, stream);
 }
-// out = A B, B being MN-major where TB, with an epilogue for bf16.
+// Runs out = A B with an epilogue for bf16. If TB, B is MN-major.
 template <bool TB, Kind KIND>
 void run_bf16(const bf16* A, const bf16* B, const StoreBf16<KIND>& epilogue, int K, Stream stream) {
     const int M = epilogue.extent.M, N = epilogue.extent.N;
@@ -211,7 +211,7 @@ void run_bf16(const bf16* A, const bf16* B, const StoreBf16<KIND>& epilogue, int
     run<false, TB>({A, B, nullptr, M, N, K, choose(M, N, K, 1)}, epilogue, stream);
 }
 
-// out (+)= parts[0] + parts[1] + ..., `count` arrays of n floats. A thread adds four columns, and reads eight ahead.
+// out (+)= parts[0] + parts[1] + ..., `count` arrays of n floats. A thread adds 4 columns and loads 8 parts at once.
 void sum_parts(float* out, const float* parts, int count, size_t n, bool accumulate, Stream stream) {
     each_element(1, n / 4, [=] ON_DEVICE(size_t, size_t four) {
         const size_t i = four * 4;
@@ -238,7 +238,7 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
     run_bf16<false, kGelu>(inp, weight, {{pre, out}, bias, {N, OC}}, C, stream);
 }
 
-// gelu_forward is here because it must give the same bits as the product's epilogue. An element is a pack of eight.
+// gelu_forward is here because its bits must be those of the product's epilogue. An element is a pack of eight.
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream) {
     CHECK(n % 8 == 0, "gelu_forward: %zu elements", n);
     each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t pack) {
@@ -269,7 +269,7 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
     }
     const Plan plan = choose(OC, C, N, 16);
     const bool split = plan.parts > 1;
-    // Scratch memory: (parts, OC, C) if there are several parts, then (parts, turns, OC) for dbias.
+    // The work space is (parts, OC, C), if there are several parts, and then (parts, turns, OC) for dbias.
     const size_t weights = size_t(OC) * C, rows = plan.parts * plan.turns, partial = split ? plan.parts * weights : 0;
     float* const memory = static_cast<float*>(scratch((partial + rows * OC) * sizeof(float), stream));
     float* const row_sums = dbias ? memory + partial : nullptr;

@@ -5,10 +5,10 @@
 
 namespace BACKEND {
 
-// tile: index into matmul.cu's table. part: k of each part, the last may have fewer. turns: see Turns.
+// tile: index into matmul.cu's table. part: k of each of the `parts` parts; the last may have fewer. turns: see Turns.
 struct Plan { int tile, part, parts, turns; };
 
-// out(m, n) = sum over k of A(m, k) B(n, k). row_sums: null, or (parts, turns, M).
+// Computes out(m, n) = sum over k of A(m, k) B(n, k). row_sums is null or (parts, turns, M), for dbias.
 struct Product {
     const bf16 *A, *B;
     float* row_sums;
@@ -16,8 +16,8 @@ struct Product {
     Plan plan;
 };
 
-// Tiles are numbered in bands of 16 along m, down each column of a band. So the blocks that run at one time form
-// roughly a square, and share operands in the L2 cache.
+// Tiles are numbered in bands of 16 along m, and within a band down each column. So the
+// blocks that run at one time form roughly a square and share operands in the L2 cache.
 constexpr int kBand = 16;
 struct Place { int m, n; };    // in tiles
 __device__ inline Place place_of(int tile, int tiles_m, int tiles_n) {
@@ -26,17 +26,17 @@ __device__ inline Place place_of(int tile, int tiles_m, int tiles_n) {
     return {band + in_band % height, in_band / height};
 }
 
-// The first `turns` warps or blocks with the same rows of dout take turns, step by step, at summing them for dbias.
+// The first `turns` warps or blocks with the same rows of A, which is dout^T, take turns at summing them, for dbias.
 constexpr int kTurns = 8;    // at most
 struct Turns {
-    int turn, wait;    // which one this is; steps until its turn
+    int turn, wait;    // number of this warp or block; steps until its turn
     __device__ Turns(const Product& p, int t) : turn(t), wait(p.row_sums && t < p.plan.turns ? t : INT_MAX) {}
     __device__ bool next(const Product& p) {
         const bool mine = wait == 0;
         wait = mine ? p.plan.turns - 1 : wait - 1;
         return mine;
     }
-    // Stores sums, which are laid out as in store_sums. All columns are equal, so the first lane of four stores one.
+    // Stores sums, laid out as in store_sums. All columns are equal, so the first lane of a quad stores one of them.
     template <int STRIDE, int MT>
     __device__ void store(const Product& p, const float (&sums)[MT][4], int part, int row) const {
         if (!p.row_sums || turn >= p.plan.turns || lane() % 4 != 0) return;
@@ -51,10 +51,10 @@ struct Turns {
 template <int BM_, int BN_, int STAGES_, bool PING_PONG> struct TileSm90 {
     static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_;
     static constexpr bool kPingPong = PING_PONG;
-    static constexpr int MT = BM / 64 / (kPingPong ? 1 : 2);  // pieces of 64 rows that a warpgroup owns
+    static constexpr int MT = BM / 64 / (kPingPong ? 1 : 2);  // how many pieces of 64 rows a warpgroup owns
 };
 using Wide = TileSm90<128, 256, 4, false>;
-using Fitting = TileSm90<128, 160, 5, false>;     // of dweight only: 1600 = 10 x 160, 768 = 5 x 160 - 32
+using Fitting = TileSm90<128, 160, 5, false>;     // for dweight only: 1600 = 10 x 160, 768 = 5 x 160 - 32
 using PingPong = TileSm90<128, 128, 6, true>;
 template <bool TA, bool TB, class T, class Epilogue>
 void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
@@ -64,12 +64,12 @@ void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
 // mma.sync and wgmma lay out their sums in the same way: of every 8 columns lane t holds columns 2 (t % 4) and +1, in
 // rows t / 4 and t / 4 + 8.
 // An epilogue is a struct of plain data with
-//   kStarts, start(n)   whether something is added to the sums of columns n and n + 1, and what: the bias, two bf16
-//   kAhead, ahead(m, n) whether fetch reads at all times; if so, asks the L2 for columns n .. n+15 of row m
-//   Old, fetch(m, n)    what it must read before it can write; called for many rows ahead, so that the reads overlap
+//   kStarts, start(n)   kStarts: whether something is added to the sums. start: what, for columns n, n + 1 (two bf16)
+//   kAhead, ahead(m, n) kAhead: whether fetch always reads. ahead: prefetches columns n .. n+15 of row m into the L2
+//   Old, fetch(m, n)    reads what store needs from memory; is called for many rows before, so that the reads overlap
 //   store(m, n, v, old) stores row m, columns n .. n+31: v[2j], v[2j+1] are the lane's sums of columns
 //                       n + 8j + 2 (t % 4) and +1
-// The 32 lanes call these together, for rows and columns outside of the matrix too; nothing is read or written there.
+// The 32 lanes call these together, for rows and columns outside of the matrix, too; there nothing is read or written.
 
 // The matrix (M,N) that an epilogue writes, N a multiple of 8.
 struct Extent {
@@ -78,8 +78,8 @@ struct Extent {
     __device__ size_t at(int m, int n) const { return size_t(m) * N + n; }
 };
 
-// Transposes w among a quad, four neighbouring lanes: w[j] of lane i becomes w[i] of lane j. Before, w[j] is the lane's
-// pair of columns of the j-th group of 8 columns. After, a lane has all 8 columns of one group.
+// Transposes w in a quad, four neighbouring lanes: w[j] of lane i becomes w[i] of lane j. Before, w[j] is
+// the lane's pair of columns in the j-th group of 8 columns. After, a lane has all 8 columns of one group.
 __device__ inline void transpose_quad(unsigned (&w)[4]) {
     for (int bit = 1; bit < 4; bit *= 2) for (int j = 0; j < 4; j++) {
         if (j & bit) continue;
@@ -120,13 +120,13 @@ template <Kind KIND> struct StoreBf16 {
     __device__ void ahead(int m, int n) const {
         if (extent.has(m, n)) prefetch_l2(other + extent.at(m, n));
     }
-    static __device__ int chunk(int n) { return n + lane() % 4 * 8; }       // the lane's eight of columns n .. n+31
+    static __device__ int chunk(int n) { return n + lane() % 4 * 8; }       // the lane's first of columns n .. n+31
     __device__ Old fetch(int m, int n) const {
         if (KIND != kGeluBackward || !extent.has(m, chunk(n))) return {};
         const uint4 u = as<uint4>(other + extent.at(m, chunk(n)));
         return {{u.x, u.y, u.z, u.w}};
     }
-    // Stores 16 bytes at a time: without the transpose, two instructions would fill each 32-byte sector.
+    // Stores 16 bytes per lane: without the transpose, two store instructions would share each 32-byte sector.
     __device__ void store(int m, int n, const float (&v)[8], Old old) const {
         unsigned w[4];
         if constexpr (KIND == kGeluBackward) transpose_quad(old.pair);
@@ -144,7 +144,7 @@ template <Kind KIND> struct StoreBf16 {
     }
 };
 
-// out (+)= sum, in fp32. A quad's pairs fill a 32-byte sector without a transpose.
+// Writes out (+)= sum, in fp32. The pairs of a quad fill a 32-byte sector without a transpose.
 struct StoreFloat {
     float* out;
     Extent extent;
@@ -171,8 +171,8 @@ struct StoreFloat {
     }
 };
 
-// Reads the lane's share of what is added to a warp's columns n .. n + 8 NT - 1. It is made while the last products
-// run, so that storing does not wait for it.
+// Starts holds the lane's share of what is added to a warp's 8 NT columns from n
+// on. It is read while the last products run, so that storing does not wait for it.
 template <class Epilogue, int NT> struct Starts {
     unsigned pair[Epilogue::kStarts ? NT : 1];
     __device__ Starts(const Epilogue& epilogue, int n) {
@@ -181,18 +181,18 @@ template <class Epilogue, int NT> struct Starts {
     }
     __device__ unsigned operator[](int y) const { return pair[y]; }
 };
-// Reads each pair only when it is added: for kernels that have no registers left.
+// LateStarts reads each pair only when it is added: it is for kernels that have no registers left.
 template <class Epilogue> struct LateStarts {
     const Epilogue& epilogue;
     int n;
     __device__ unsigned operator[](int y) const { return epilogue.start(n + y * 8 + lane() % 4 * 2); }
 };
 
-// Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart; m is this lane's first row, n the warp's
-// first column, NT a multiple of 4. The next columns' old values are on their way while these are stored.
+// Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart. m is this lane's first row, n the warp's
+// first column, NT a multiple of 4. With kAhead the next columns' old values are loaded while these are stored.
 template <int STRIDE, int MT, int NT, class Begin, class Epilogue>
 __device__ void store_sums(const float (&acc)[MT][NT][4], const Begin& starts, const Epilogue& epilogue, int m, int n) {
-    constexpr int kColumns = NT / 4, kAtOnce = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // of 32, fetched at a time
+    constexpr int kColumns = NT / 4, kAtOnce = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // groups of 32; loaded at once
     constexpr int kBuffers = Epilogue::kAhead ? 2 : 1;
     typename Epilogue::Old old[kBuffers][kAtOnce][2 * MT];
     const auto row = [&](int r) { return m + r / 2 * STRIDE + r % 2 * 8; };

@@ -1,22 +1,22 @@
 // matmul_sm90.cu -- the matrix products of matmul.cu on Hopper: operands by TMA, products by wgmma.
 //
 // Blocks are persistent, one per multiprocessor: loads for the next tile run while the last one is stored. No result
-// depends on which block computes a tile. One thread loads, through a ring of stages of 64 k; two warpgroups compute,
-// and have most of the registers (232, of which 128 are accumulators). Tiles are wide, because m64n256k16 reads 80 of
-// the 128 bytes per cycle that shared memory delivers, and m64n128k16 reads 96. At k = 768 storing takes a seventh of
-// the products' time: with ping-pong each warpgroup has tiles of its own, and stores while the other one computes.
+// depends on which block computes a tile. One thread loads, through a ring of stages of 64 k. Two warpgroups compute;
+// their threads have 232 registers, of which 128 are accumulators. Tiles are wide, because m64n256k16 reads 80 of the
+// 128 bytes per cycle that shared memory delivers, and m64n128k16 reads 96. At k = 768 storing takes a seventh of the
+// products' time: with ping-pong each warpgroup has its own tiles and stores while the other computes.
 #include <algorithm>
 #include "kernels/cuda/matmul.cuh"
 
 namespace BACKEND {
 namespace {
 
-constexpr int kStep = 64;  // k of a stage: 128 bytes, a row of the swizzle
+constexpr int kStep = 64;  // k of a stage, 128 bytes: one row of the swizzle
 constexpr int kLine = 128;  // bytes of such a row
 constexpr int kThreads = 384;  // a warpgroup that loads, two that compute
 
-// One operand of a tile: WIDTH of mn by 64 k. K-major it is one box of WIDTH lines, MN-major one of 64 lines for every
-// 64 of mn.
+// One operand of a tile, WIDTH of mn by 64 k. If K-major it is one box of
+// WIDTH lines, if MN-major it is a box of 64 lines for every 64 of mn.
 template <bool MN, int WIDTH> struct OperandSm90 {
     static constexpr int kBoxes = MN ? div_up(WIDTH, 64) : 1, kLines = MN ? 64 : WIDTH;
     static constexpr int kBytes = kBoxes * kLines * kLine;
@@ -29,13 +29,13 @@ template <bool MN, int WIDTH> struct OperandSm90 {
         for (int i = 0; i < kBoxes; i++)
             tma_load(to + i * kLines * kLine, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
     }
-    // Describes the tile from row mn on, a multiple of 64, and its 16-k piece k16.
+    // Returns wgmma's descriptor of the tile from row mn on, a multiple of 64, and of its k from 16 k16 on.
     static __device__ uint64_t descriptor(const unsigned char* tile, int mn, int k16) {
         return wgmma_desc(tile + mn * kLine, kLines * kLine, 8 * kLine) + uint64_t(k16 * kNext16);
     }
 };
 
-// A tile and a part of k. Numbers run over the tiles of part 0, then of part 1, ...
+// Work is a tile and a part of k. Numbers run over the tiles of part 0, then over those of part 1, and so on.
 struct Work { int m0, n0, tile_n, part, k0, steps; };
 template <class T> __device__ Work work_of(int number, const Product& p) {
     const int tiles_m = div_up(p.M, T::BM), tiles_n = div_up(p.N, T::BN), tiles = tiles_m * tiles_n;
@@ -44,8 +44,8 @@ template <class T> __device__ Work work_of(int number, const Product& p) {
     return {at.m * T::BM, at.n * T::BN, at.n, number / tiles, k0, div_up(k_end - k0, kStep)};
 }
 
-// sums[x] += the rows of a stage of an MN-major A, as products with ones. They are a group of their own: with wgmma in
-// two branches the compiler would serialise all of them (C7515).
+// sums[x] += the sum over k of the rows of A (MN-major) in a stage, by products with ones. These are
+// a group of their own: with wgmma in two branches the compiler would serialise all of them (C7515).
 template <class OperandA, int MT>
 __device__ void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
     wgmma_fence();
@@ -61,7 +61,7 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
     if (!kSm90a) return;
     using OperandA = OperandSm90<TA, T::BM>;
     using OperandB = OperandSm90<TB, T::BN>;
-    constexpr bool kSplits = TA;  // dweight
+    constexpr bool kSplits = TA;  // for dweight
     constexpr int kStage = OperandA::kBytes + OperandB::kBytes;
     extern __shared__ __align__(1024) unsigned char stages[];
     __shared__ uint64_t bars[2 * T::STAGES + 1];
@@ -90,9 +90,9 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
     }
 
     registers_up<232>();
-    const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;  // of the warpgroup, in a tile
-    const int first_row = first_line + warp() % 4 * 16 + lane() / 4;  // of the lane
-    uint64_t a[T::MT];  // of the first stage
+    const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;  // the warpgroup's first row
+    const int first_row = first_line + warp() % 4 * 16 + lane() / 4;  // the lane's first row in a tile
+    uint64_t a[T::MT];  // descriptors in the first stage
     for (int x = 0; x < T::MT; x++) a[x] = OperandA::descriptor(stages, first_line + x * 64, 0);
     const uint64_t b = OperandB::descriptor(stages + OperandA::kBytes, 0, 0);
     float acc[T::MT][T::BN / 2], sums[T::MT][4];
@@ -104,8 +104,8 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
                 ring.turn += unsigned(work.steps);
                 continue;
             }
-            // The other warpgroup has to take all of its stages first: before that, a wait could return for an earlier
-            // phase of the slot.
+            // The other warpgroup has to take all of its stages first. Before
+            // that, a wait could return for an earlier phase of the slot.
             if (number != int(blockIdx.x)) bar_sync<256>(own);
         }
         if constexpr (Epilogue::kAhead) {       // a thread asks for 16 columns of a row at a time
@@ -130,13 +130,13 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
                     wgmma<T::BN, TA, TB>(acc[x], desc_later(a[x], at + k16 * OperandA::kNext16),
                                          desc_later(b, at + k16 * OperandB::kNext16), step + k16 > 0);
             wgmma_commit();
-            wgmma_wait<1>();  // the last step's products are done
+            wgmma_wait<1>();  // the previous step's products are done
             if constexpr (kSplits)
                 if (sums_rows) sum_rows<OperandA>(sums, stage, first_line, ones);
             if (last >= 0) ring.release(last);
             last = slot;
         }
-        if constexpr (T::kPingPong)     // the other warpgroup's products come after this one's last
+        if constexpr (T::kPingPong)     // now the other warpgroup's products may begin
             if (number + int(gridDim.x) < works) bar_arrive<256>(1 - own);
         const Starts<Epilogue, T::BN / 8> starts(epilogue, work.n0);
         for (int x = 0; x < T::MT; x++) wgmma_wait<0>(acc[x], sums[x]);
