@@ -1,14 +1,14 @@
 // amx.h -- packing and the micro-kernel with the tile registers of AMX: packed operands are bf16, sums are fp32.
 //
-// A block of the output is 32 x 32: four registers of sums, two of a, two of b. A panel has 32 lanes (rows of a,
-// columns of b) and k in steps of 32, [k / 32][2 tiles of 16 lanes][1 KiB]; a tile of a is [lane][32 k], of b [pair of
-// k][lane][2]. Missing lanes and k are zeros. (Intel 64 Optimization Reference Manual, chapter on AMX.)
+// A block of the output is 32 x 32: four registers hold its sums, two hold a and two b. A panel has 32 lanes (rows
+// of a, columns of b) and k in steps of 32: [k / 32][2 tiles of 16 lanes][1 KiB]. A tile of a is [lane][32 k], of
+// b [pair of k][lane][2]. Missing lanes and k are zeros. (Intel 64 Optimization Reference Manual, chapter on AMX.)
 #pragma once
 #include TILES
 
 namespace BACKEND::ISA {
 
-constexpr int kTile = 512;                              // elements
+constexpr int kTile = 512;                              // elements of a tile
 
 typedef uint32_t Pairs __attribute__((vector_size(64)));                                        // a row of a tile
 typedef uint32_t PairsAt __attribute__((vector_size(64), aligned(2), may_alias));
@@ -21,8 +21,8 @@ INLINE void begin_products() {
 }
 INLINE void end_products() { tile_release(); }
 
-// Packs one tile. kByLane: lane i is at x + i * ld, else k is at x + k * ld. kSwap: transposes; b needs that if kByLane
-// is true, a if it is false.
+// Packs one tile. If kByLane, lane i is at x + i * ld, else k is at x + k * ld. kSwap transposes: b needs that if
+// kByLane is true, and a if it is false.
 template <bool kByLane, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16* x, size_t ld, int lanes, int K) {
     constexpr int kOuter = kByLane ? 16 : 32, kInner = kByLane ? 32 : 16;
     const int outer = kByLane ? lanes : K, inner = kByLane ? K : lanes;
@@ -67,7 +67,7 @@ INLINE int pair_at(int k, int lane) {
     return k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
 }
 
-// tile[32][32] = before[32][32], or 0 if null, + sum over k of a[:][k] b[k][:].
+// Computes tile[32][32] = before[32][32], or 0 if that is null, + the sum over k of a[:][k] b[k][:].
 static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, const char*, int k, int, int) {
     constexpr size_t kStride = kCols * sizeof(float);
     if (before) {

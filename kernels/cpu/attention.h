@@ -1,9 +1,9 @@
 // attention.h -- causal attention, forward and backward, by the micro-kernel of the matmuls.
 //
-// Scores are kept transposed (s^T below), s[u][t], for kCols queries t side by side: the softmax over keys u runs down
-// the columns, and p in fp32 is already the packed second operand of out^T = v^T p^T. No T x T matrix exists: forward
-// holds the scores of kCols queries, backward those of a block of keys by a block of queries, computed again from q, k
-// and lse (Dao et al. 2022, arXiv 2205.14135). A task has all query heads that share keys and values, or one of them.
+// Scores are kept transposed (s^T below), as s[u][t], kCols queries t side by side. So the softmax over keys u runs
+// down the columns, and p in fp32 is already the packed second operand of out^T = v^T p^T. No T x T matrix exists:
+// forward holds the scores of kCols queries, backward those of a block of keys by a block of queries, computed again
+// from q, k and lse (Dao et al. 2022, arXiv 2205.14135). A task has all query heads that share keys and values, or one.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
@@ -12,14 +12,14 @@ namespace BACKEND::ISA {
 struct Head {
     const floatX *q, *k, *v;                    // (queries,HS), (keys,HS), (keys,HS)
     size_t q_stride, kv_stride, out_stride;     // elements from row to row
-    int queries, first, HS;                     // query t is position first + t of the keys
+    int queries, first, HS;                     // query t is at position first + t of the keys
     Mask mask;
     float scale;                                // of the scores
     size_t row;     // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
 };
 
-// Head `head` = b * NH + h of qkv (B,T,NH+2NK,HS). A new member of Attention stops the compiler here, so that it is not
-// left out in silence.
+// Returns head `head` = b * NH + h of qkv (B,T,NH+2NK,HS). With a new
+// member of Attention this does not compile, so that no member is ignored.
 static Head head_of(const floatX* qkv, int head, const Attention& attention) {
     const auto& [B, T, NH, NK, HS, drop, given] = attention;
     const float scale = given > 0 ? given : 1.0f / __builtin_sqrtf(float(HS));
@@ -29,10 +29,10 @@ static Head head_of(const floatX* qkv, int head, const Attention& attention) {
     return {first + head % NH * HS, k, k + NK * HS, row, row, size_t(NH) * HS, T, 0, HS, mask_of(drop), scale,
             head * rows};
 }
-// The offset of head `head` in out (B,T,NH,HS).
+// Returns the offset of head `head` in out (B,T,NH,HS).
 static size_t out_of(int head, int T, int NH, int HS) { return (size_t(head / NH) * T * NH + head % NH) * HS; }
 
-// panel[u][lane] = the dropout factor of query t + lane and key u0 + u, u < n. rows: work space (kCols,n).
+// Sets panel[u][lane] to the dropout factor of query t + lane and key u0 + u, u < n. rows: work space (kCols,n).
 static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, int n) {
     for (int lane = 0; lane < kCols; lane++) {
         const uint64_t row = h.row + uint64_t(min(t + lane, h.queries - 1));
@@ -41,7 +41,7 @@ static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, 
     pack_rows<kCols>(panel, rows, size_t(n), kCols, n);
 }
 
-// out[t][:] = x[:][t] / divisor[t], t < rows: from (HS, kCols) back to rows.
+// Stores out[t][:] = x[:][t] / divisor[t] for t < rows: x is (HS,kCols), and out has a row per query.
 static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows, const float* divisor) {
     for (int d = 0; d < HS; d += kWidth)
         for (int t = 0; t < rows; t += kWidth) {
@@ -57,13 +57,13 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
 
 static size_t packed(int n) { return size_t(round_up(n, kStep)); }
 
-// Packs rows of x (T,HS) as lanes, in panels of kRows or kCols.
+// Packs the rows of x (T,HS) as lanes, in panels of kRows or kCols lanes.
 template <bool kOfB> static void pack_positions(Packed* out, const floatX* x, size_t ld, int T, int HS) {
     for (int t = 0; t < T; t += kOfB ? kCols : kRows)
         pack_panel<kOfB, true>(out + t * packed(HS), x + t * ld, ld, T - t, HS);
 }
 
-// Packs columns of x (T,HS) as lanes: 32 rows of all panels, then the next 32 (see pack in matmul.h).
+// Packs the columns of x (T,HS) as lanes: 32 rows of x for all panels, then the next 32 (see pack in matmul.h).
 template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, size_t ld, int T, int HS) {
     constexpr int kLanes = kOfB ? kCols : kRows;
     for (int t = 0; t < T; t += 32)
@@ -71,8 +71,8 @@ template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, siz
             pack_panel<kOfB, false>(out + d * packed(T) + t * kLanes, x + t * ld + d, ld, HS - d, min(32, T - t));
 }
 
-// Replaces s[u][t], u < keys, by exp(scale (s - max)) where u <= first + t and by 0 elsewhere; max is that of column t.
-// sums[t]: of column t. lse[t]: scale * max + log(that sum).
+// Replaces s[u][t], u < keys, by exp(scale (s - max)) if u <= first + t and by 0 if not; max is the
+// maximum of column t. sums[t] becomes the sum of column t, and lse[t] becomes scale * max + log(sums[t]).
 static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* lse) {
     Vec most[kVectors], total[kVectors] = {};
     for (int v = 0; v < kVectors; v++) most[v] = broadcast(-kInfinity);
@@ -80,7 +80,7 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
         for (int v = 0; v < kVectors; v++) {
             float* const at = s + u * kCols + v * kWidth;
             Vec x = load(at);
-            const int hidden = u - first - v * kWidth;  // lanes whose query comes before key u
+            const int hidden = u - first - v * kWidth;  // how many lanes have a query before key u
             if (hidden > 0) {
                 x = lane_numbers() < float(hidden) ? broadcast(-kInfinity) : x;
                 store(at, x);
@@ -101,13 +101,13 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
-// Calls the matmuls' micro_kernel. It prefetches the next panel of a, which follows this one in memory.
+// Calls the micro_kernel of matmuls, which prefetches the next panel of a: it is behind this one in memory.
 INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows,
                          int cols = kCols) {
     micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
 }
 
-// The thread's workspace: each take() is another buffer of it.
+// Workspace is the work space of a thread. Each take() returns another buffer of it, of n elements.
 struct Workspace {
     int buffers = 0;
     template <class F> F* take(size_t n) {
@@ -115,7 +115,7 @@ struct Workspace {
     }
 };
 
-// Computes `heads` heads from h on, which share k and v. out: of head h. lse: (B,NH,T) of all heads, or null.
+// Computes `heads` heads from h on, which share k and v. out is head h's; lse is null or (B,NH,T), of all heads.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     constexpr int kKeysAtOnce = 256;    // keys per pass: their rows of p fit the L1 cache
     const int HS = h.HS, keys = h.first + h.queries;
@@ -125,7 +125,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     Packed* const k = w.take<Packed>(T * H);                    // [panel of keys][HS][kRows]   first operand of s^T
     Packed* const v = w.take<Packed>(D * K);                    // [panel of HS][key][kRows]    first operand of out^T
     Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]                  second operand of s^T
-    Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     of out^T, unless s itself is it
+    Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     second operand of out^T, if s is not
     float* const s = w.take<float>(T * kCols);                  // [key][kCols]
     float* const factors = w.take<float>(T * kCols);      // [key][kCols]    of dropout
     float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]    for mask_panel
@@ -192,7 +192,7 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
     });
 }
 
-// For a block of keys u by a block of queries t, tile by tile:
+// Computes, for a block of keys u by a block of queries t, tile by tile:
 //     p^T = exp(scale s^T - lse),   ds^T = p^T (mask dp^T - delta) scale,    dp^T = v dout^T
 // As second operand ds^T gives dq^T += k^T ds^T. As first operands p and ds (transposed while in cache, p_a and ds_a)
 // give dv += (mask p)^T dout and dk += ds^T q. A block of keys takes all queries, so that its sums stay in the cache.
@@ -223,7 +223,7 @@ struct Backward {
     float* const dk_sums = w.take<float>(keys * E);             // [panel of keys][panel of HS][kRows][kCols]
     float* const dv_sums = w.take<float>(keys * E);
     float* const ds = w.take<float>(block);                     // [key of the block][kCols]
-    Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, unless ds is it
+    Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, if ds is not
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
     float* const factors = w.take<float>(block);    // [key of the block][kCols]    of dropout
@@ -251,8 +251,8 @@ struct Backward {
         memset(dq_sums, 0, queries * D * sizeof(float));
     }
 
-    // Computes p (masked) and ds, [kRows][kCols], of keys from u on and queries from t on; 0 where a key comes after
-    // the query.
+    // Computes p (masked) and ds, both [kRows][kCols], for keys from u on
+    // and queries from t on. They are 0 where a key comes after the query.
     __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p, float* ds_u) const {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
         micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
@@ -270,7 +270,7 @@ struct Backward {
         }
     }
 
-    // Takes kCols queries from t on, of the block at t0, with n keys from u0 on: adds to dq, and packs p and ds.
+    // Takes kCols queries from t on, of the block at t0, with n keys from u0 on. Adds to dq, and packs p and ds.
     void pass_queries(int u0, int n, int t0, int t) const {
         const bool masked = h.mask.rate > 0;
         alignas(64) float p[kRows * kCols];

@@ -13,7 +13,7 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
     Vec most = broadcast(-kInfinity);
     for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, -kInfinity), most); });
     const float top = across(most, [](Vec a, Vec b) { return max(a, b); });
-    float* const exps = thread_buffer(size_t(Vp));                      // exp(x - top)
+    float* const exps = thread_buffer(size_t(Vp));                      // the row of exp(x - top)
     const float all = sum_over(V, [&](int j, int left) {
         const Vec e = exp(load(logits + j, left, -kInfinity) - top);
         __builtin_prefetch(logits + Vp + j);    // the next row's logit

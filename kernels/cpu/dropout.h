@@ -4,7 +4,7 @@
 
 namespace BACKEND::ISA {
 
-// A dropout site; keep = 1 / (1 - rate), and 1 with rate 0.
+// Mask is a dropout site. keep is 1 / (1 - rate), or 1 if rate is 0.
 struct Mask { float rate, keep; RandomKey key; };
 
 static Mask mask_of(const Dropout& drop) {
@@ -12,7 +12,7 @@ static Mask mask_of(const Dropout& drop) {
     return {drop.rate, 1.0f / (1.0f - drop.rate), {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch}};
 }
 
-// The 64-bit products of 32-bit lanes: low and high halves.
+// Multiplies 32-bit lanes by factor. *low and *high become the halves of the 64-bit products.
 INLINE void multiply_wide(VecBits x, uint32_t factor, VecBits* low, VecBits* high) {
     const uint64_t lower = 0xffffffffu;
     const VecWide f = VecWide{} + factor, even = multiply_even((VecWide)x, f), odd = multiply_even((VecWide)x >> 32, f);
@@ -20,7 +20,7 @@ INLINE void multiply_wide(VecBits x, uint32_t factor, VecBits* low, VecBits* hig
     *high = (VecBits)(even >> 32 | (odd & ~lower));
 }
 
-// numbers[k][i] = number k, of 4, of block first + i, i < kWidth. No block after `first` may be a multiple of 2^32.
+// Sets numbers[k][i] to number k, of 4, of block first + i, i < kWidth. No later block may be a multiple of 2^32.
 INLINE void philox(VecBits* numbers, const RandomKey& key, uint64_t first) {
     VecBits c0 = VecBits{} + uint32_t(first), c1 = VecBits{} + ((uint32_t(first >> 32) & 0xffffu) | key.purpose << 16);
     VecBits c2 = VecBits{} + key.step, c3 = VecBits{} + key.micro_batch;
@@ -36,7 +36,7 @@ INLINE void philox(VecBits* numbers, const RandomKey& key, uint64_t first) {
     numbers[0] = c0; numbers[1] = c1; numbers[2] = c2; numbers[3] = c3;
 }
 
-// factors[i] = what element first + i is multiplied by: 0 or keep.
+// Sets factors[i], i < n, to what element first + i is multiplied by: 0 or keep.
 static void dropout_factors(float* factors, const Mask& mask, uint64_t first, int n) {
     constexpr uint64_t kGroup = 4 * kWidth;         // whole vectors of blocks: none straddles a multiple of 2^32
     for (uint64_t begin = first / kGroup * kGroup; begin < first + uint64_t(n); begin += kGroup) {
@@ -48,14 +48,14 @@ static void dropout_factors(float* factors, const Mask& mask, uint64_t first, in
             const Vec uniform = __builtin_convertvector((VecInt)(numbers[k] >> 8), Vec) * (1.0f / 16777216.0f);
             factor[k] = uniform >= mask.rate ? broadcast(mask.keep) : Vec{};
         }
-        interleave<4>(factor, 2);                           // element 4 i + k is number k of block i
+        interleave<4>(factor, 2);                           // now element 4 i + k is number k of block i
         memcpy(all, factor, sizeof all);
         const int skip = begin < first ? int(first - begin) : 0, at = int(begin + uint64_t(skip) - first);
         memcpy(factors + at, all + skip, size_t(min(int(kGroup) - skip, n - at)) * sizeof(float));
     }
 }
 
-constexpr int kFactors = 256;               // dropout factors that are computed at a time
+constexpr int kFactors = 256;               // how many dropout factors are computed at a time
 
 // Calls f(i, left, factor) as for_vectors does, where element i has index `index` + i.
 template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t index, const F& f) {
@@ -68,7 +68,7 @@ template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t in
     }
 }
 
-// out = a + drop(b)
+// Computes out = a + drop(b); element 0 of b has index `index`.
 template <class Out>
 static void add_dropped(Out* out, const Out* a, const floatX* b, int n, const Mask& mask, uint64_t index) {
     each_dropped(n, mask, index, [&](int i, int left, Vec factor) {

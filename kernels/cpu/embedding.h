@@ -18,7 +18,7 @@ static void embedding_forward(floatX* out, const int* tokens, const floatX* wte,
     });
 }
 
-// One position: dwpe_t (+)= the sum over the batch, rows `stride` elements apart.
+// Computes dwpe_t (+)= the sum over the batch for one position. Its rows of dout are `stride` elements apart.
 static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t stride, int C, const Mask& mask,
                               uint64_t index, bool accumulate) {
     alignas(64) float sums[kFactors];
@@ -33,7 +33,7 @@ static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t
     }
 }
 
-// A task takes some tokens of the vocabulary, and adds all their rows in order: a token may stand in many rows.
+// A task takes a part of the vocabulary, and adds all rows of its tokens in order: a token may be in many rows.
 static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
                                const Embedding& embedding, bool accumulate, Stream) {
     if (!dwte) return;

@@ -1,5 +1,5 @@
-// isa.cpp -- the table of one instruction set's ops. It is compiled once per instruction set (configure).
-// -fno-math-errno lets the compiler use the sqrt instruction.
+// isa.cpp -- the table of one instruction set's operations. It is compiled once per instruction
+// set (configure). The flag -fno-math-errno lets the compiler use the sqrt instruction.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/classifier.h"
 #include "kernels/cpu/dropout.h"
@@ -10,7 +10,7 @@
 
 namespace BACKEND::ISA {
 
-// Converts floats to the storage type or back.
+// Converts n floats to the storage type, or back.
 template <class To, class From> static void convert(To* out, const From* inp, size_t n) {
     for (size_t i = 0; i < n; i += kWidth) {
         const int left = n - i < kWidth ? int(n - i) : kWidth;

@@ -1,8 +1,8 @@
 // isa.h -- what differs between instruction sets, and the vector arithmetic built on it.
 //
-// isa.cpp and the headers it includes are compiled once per instruction set. All is inside namespace ISA. Inline
-// functions of other headers are called only if they are static, or std::bit_cast, which -O3 inlines: of others the
-// linker keeps one copy, perhaps one with instructions that an older CPU lacks.
+// isa.cpp and the headers it includes are compiled once per instruction set, all inside namespace ISA. Inline
+// functions of other headers are called only if they are static, or std::bit_cast, which -O3 inlines: of any
+// other inline function the linker keeps one copy, perhaps one with instructions that an older CPU lacks.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
 #endif
-// The micro tile of a matmul, kRows x kCols. kRows * kVectors sums, kVectors of b and one of a must fit the vector
+// kRows x kCols is a matmul's micro tile. kRows * kVectors sums, kVectors of b and one of a must fit the vector
 // registers: 16 with AVX2, 32 with AVX-512 and on Arm. At least 8 sums are needed to hide the latency of two
 // multiply-adds per cycle. With AMX the sums are in tile registers (amx.h). A panel's k is rounded up to kStep.
 #if defined(TILES)
@@ -39,7 +39,7 @@ constexpr int kRows = 6, kCols = 4 * kWidth, kStep = 8;
 #else
 constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth, kStep = 8;
 #endif
-// Packed operands are floats, or bf16 where the CPU multiplies these: with AMX, and with AVX512-BF16 in pairs of k.
+// Packed operands are bf16 where the CPU multiplies these (AMX, and AVX512-BF16, in pairs of k), and else floats.
 #if defined(TILES) || defined(__AVX512BF16__)
 using Packed = bf16;
 #else
@@ -50,7 +50,7 @@ constexpr int kVectors = kCols / kWidth;
 typedef float Vec __attribute__((vector_size(4 * kWidth)));
 typedef int32_t VecInt __attribute__((vector_size(4 * kWidth)));
 typedef uint32_t VecBits __attribute__((vector_size(4 * kWidth)));
-typedef float VecAt __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));         // anywhere in memory
+typedef float VecAt __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));         // at any address
 typedef uint16_t Bf16At __attribute__((vector_size(2 * kWidth), aligned(2), may_alias));
 
 typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
@@ -64,7 +64,7 @@ INLINE Vec lane_numbers() {     // 0, 1, ... kWidth - 1
 }
 
 // add_product: sum + a * b, rounded once (on x86 without AVX2 twice); of bf16 pairs sum + a1 * b1 + a0 * b0. fma: a * b
-// + c. max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: 64-bit products of the even
+// + c. max: a > b ? a : b. min: a < b ? a : b. So both are b if one is NaN. multiply_even: 64-bit products of the even
 // 32-bit lanes. load_some, store_some: the first n lanes, n < kWidth. Most are one instruction that compilers do not
 // find. add_product and broadcast(p) are assembly: g++ 12 otherwise copies a micro-kernel's sums between registers.
 #if defined(__AVX2__)
@@ -111,7 +111,7 @@ INLINE int max(int a, int b) { return a > b ? a : b; }
 INLINE constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 INLINE constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 
-// Storage <-> float. bf16 is the upper half of a float; stores round to nearest even and keep NaNs.
+// load widens elements of storage to floats; store rounds floats to storage, to nearest even; a NaN stays a NaN.
 INLINE Vec load(const float* p) { return *reinterpret_cast<const VecAt*>(p); }
 INLINE Vec load(const bf16* p) {
     return (Vec)(__builtin_convertvector(*reinterpret_cast<const Bf16At*>(p), VecBits) << 16);
@@ -125,13 +125,13 @@ INLINE void store(bf16* p, Vec x) {
     *reinterpret_cast<Bf16At*>(p) = __builtin_convertvector(round_to_bf16(x) >> 16, Bf16At);
 }
 
-// stored: x as load reads it after store(p, x). to_float: one element.
+// stored returns x as load reads it after store(p, x). to_float widens one element.
 INLINE Vec stored(const float*, Vec x) { return x; }
 INLINE Vec stored(const bf16*, Vec x) { return (Vec)round_to_bf16(x); }
 INLINE float to_float(float x) { return x; }
 INLINE float to_float(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
 
-// The first n elements, or kWidth if n is larger (load_some, store_some: n < kWidth). Other lanes are 0, or `fill`.
+// These load or store the first n elements, or kWidth if n is larger (_some: n < kWidth). Other lanes are 0, or `fill`.
 template <class F> INLINE Vec load_some(const F* p, int n) {
     F all[kWidth] = {};
     memcpy(all, p, size_t(n) * sizeof(F));
@@ -150,7 +150,7 @@ template <class F> INLINE Vec load(const F* p, int n, float fill) {
     return x;
 }
 
-// across: joins all lanes to one number, each time the upper half with the lower: the same order for every kWidth.
+// Joins all lanes to one number: each time the upper half with the lower one, in the same order for every kWidth.
 template <int half, int... I> INLINE Vec rotate(Vec x, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(x, x, ((I + half) % kWidth)...);
 }
@@ -159,7 +159,7 @@ template <int half = kWidth / 2, class F> INLINE float across(Vec x, const F& jo
     else return across<half / 2>(join(x, rotate<half>(x, std::make_integer_sequence<int, kWidth>())), join);
 }
 
-// A sum of many terms goes through kSums partial sums, whatever the width: number j takes terms j, j + kSums, ...
+// A sum along a row has kSums partial sums for every kWidth: number j takes terms j, j + kSums, ...
 constexpr int kSums = 64;
 struct Sums {
     Vec part[kSums / kWidth] = {};
@@ -169,7 +169,7 @@ struct Sums {
         return across(part[0], [](Vec a, Vec b) { return a + b; });
     }
 };
-// Calls f(i, left) for i = 0, kWidth, ... < n. left is kWidth, but in the last call it may be less.
+// Calls f(i, left) for i = 0, kWidth, ... < n. left is kWidth; only in the last call it may be less.
 template <class F> INLINE void for_vectors(int n, const F& f) {
     int i = 0;
     for (; i + kWidth <= n; i += kWidth) f(i, kWidth);      // a length that the compiler knows
@@ -186,7 +186,7 @@ template <class F> INLINE void for_parts(int n, const F& f) {
     for (int k = 0; k < kParts; k++)
         if (i + k * kWidth < n) f(i + k * kWidth, n - i - k * kWidth, k);
 }
-// Returns the sum of all lanes of term(i, left), or of a(i, left) b(i, left). Lanes from `left` on must be 0.
+// Returns the sum of all lanes of term(i, left), or of a(i, left) b(i, left). Their lanes from `left` on must be 0.
 template <class F> INLINE float sum_over(int n, const F& term) {
     Sums sums;
     for_parts(n, [&](int i, int left, int k) { sums.part[k] += term(i, left); });
@@ -198,7 +198,7 @@ template <class A, class B> INLINE float sum_products(int n, const A& a, const B
     return sums.total();
 }
 
-// sum (+)= partials 0, 1, ... count - 1, `stride` apart, in order.
+// sum[0..n-1] (+)= partials 0, 1, ... count - 1, which are `stride` elements apart, in order.
 static void add_partials(float* sum, const float* partials, int count, size_t stride, int n, bool accumulate) {
     for_vectors(n, [&](int i, int left) {
         Vec total = load(partials + i, left);
@@ -207,8 +207,8 @@ static void add_partials(float* sum, const float* partials, int count, size_t st
     });
 }
 
-// e^x to 2 ulp for x <= 88.7; 0 below -87.3; a NaN stays. x = n ln 2 + r. ln 2 has two parts, so that n times the high
-// one is exact (Cody and Waite). e^r is its series up to r^7. n is added to the exponent.
+// Returns e^x to 2 ulp for x <= 88.7, 0 below -87.3; a NaN whose lower 8 bits are 0 stays one. x = n ln 2 + r; ln 2 has
+// two parts, so n times the high one is exact (Cody and Waite); e^r is a series to r^7; n is added to the exponent.
 INLINE Vec exp(Vec x) {
     const float to_integer = 12582912.0f;    // adding 1.5 * 2^23 rounds to an integer
     const Vec shifted = fma(x, broadcast(1.44269504f), broadcast(to_integer)), n = shifted - to_integer;
@@ -221,7 +221,7 @@ INLINE Vec exp(Vec x) {
     return (Vec)(x < -87.3f ? VecBits{} : scaled);
 }
 
-// The natural logarithm of a float > 0; NaN for infinity and NaN. No branch, so that a loop becomes vectors.
+// Returns the natural logarithm of x > 0; NaN for infinity and NaN. It has no branch, so that a loop becomes vectors.
 INLINE float log(float x) { return float(same_log(double(x))) + (x - x); }
 
 // tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 - s.
@@ -241,7 +241,7 @@ INLINE Vec gelu_derivative(Vec x) {
 
 constexpr int kTaskElements = 16384;        // fewer elements are not worth the start of a task
 
-// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows, so f may prefetch the next.
+// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows, so f may prefetch the next row.
 template <class F> static void for_rows(int N, int cols, const F& f) {
     const int rows = max(max(1, kTaskElements / max(cols, 1)), N / (16 * get_threads()));
     parallel_for(ceil_div(N, rows), [&](int task) {
@@ -249,7 +249,7 @@ template <class F> static void for_rows(int N, int cols, const F& f) {
     });
 }
 
-// Calls f(begin, count) for blocks that cover 0 .. n - 1, one block a task.
+// Calls f(begin, count) for blocks that cover 0 .. n - 1. A task has one block.
 template <class F> static void for_elements(size_t n, const F& f) {
     parallel_for(int((n + kTaskElements - 1) / kTaskElements), [&](int task) {
         const size_t begin = size_t(task) * kTaskElements;

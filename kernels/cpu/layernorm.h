@@ -1,5 +1,5 @@
-// layernorm.h -- LayerNorm, or RMSNorm where mean is null, forward with the residual stream's addition before it, and
-// backward.
+// layernorm.h -- LayerNorm, or RMSNorm if mean is null. Forward exists alone and
+// after the addition of a branch to the residual stream; then there is backward.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
@@ -19,7 +19,7 @@ static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const float
     *rstd_n = rstd;
 }
 
-// Row n. A new member of LayerNorm stops the compiler here, so that it is not left out in silence.
+// Computes row n. With a new member of LayerNorm this does not compile, so that no member is ignored.
 static void layernorm_row(const LayerNorm& norm, int n) {
     const auto& [N, C, inp, out, mean, rstd, weight, bias, eps] = norm;
     const size_t at = size_t(n) * C;
@@ -40,8 +40,8 @@ static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp,
     });
 }
 
-// One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)),
-// dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and for average(g).
+// Computes one row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat
+// average(g xhat)), dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and for average(g).
 static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
                                    const float* mean_n, float rstd, const floatX* weight, int C, bool first) {
     const float mean = mean_n ? *mean_n : 0;
@@ -61,7 +61,7 @@ static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, c
     });
 }
 
-// Each block of rows sums its own dweight and dbias; then the blocks are added in order.
+// Each block of rows has its own sums for dweight and dbias. Then the sums of the blocks are added in order.
 static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
                                bool first, bool accumulate, Stream) {
     constexpr int kBlock = 32, kColumns = 256;

@@ -40,8 +40,8 @@ struct Side {
     int unit = of_b ? kCols : kRows;
 };
 
-// Packs `lanes` lanes from `first` on, for k from k0 to k0 + k - 1. Where lanes are side by side in memory, it packs
-// 2 * kStep k of all panels and then the next, because a cache line holds lanes of several panels.
+// Packs `lanes` lanes from `first` on, for k from k0 to k0 + k - 1. If lanes are side by side in memory, it packs
+// 2 * kStep k of all panels and then the next 2 * kStep k, because a cache line holds lanes of several panels.
 template <bool kOfB> static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k) {
     const int piece = s.x.rows ? k : 2 * kStep;
     const size_t ld = size_t(s.x.ld);
@@ -102,7 +102,7 @@ INLINE void prefetch_sums(const float* sums) {
     for (int i = 0; i < kRows * kCols; i += 16) __builtin_prefetch(sums + i);
 }
 
-// One block of k of a product. A task has a strip of `own`. The strips' numbers of panels differ by at most one.
+// Block is one block of k of a product. A task has a strip of `own`; numbers of panels in strips differ by at most 1.
 struct Block {
     const Matmul& m;
     const Side &own, &other;
@@ -160,7 +160,7 @@ static void matvec(const Matmul& m, int col, int cols) {
         }
 }
 
-constexpr int kLine = 64;           // columns: whole cache lines
+constexpr int kLine = 64;           // columns of a task: whole cache lines
 // sums[j] (+)= sum over n of x[n][j] for kLine columns from col on.
 static void column_sums(float* sums, const floatX* x, int N, int C, int col, bool accumulate) {
     constexpr int kVecs = kLine / kWidth;
@@ -185,7 +185,7 @@ static void run_matmul(const Matmul& m) {
           m.M, m.N, m.K);
     if (m.M <= 0) return;
     if (m.a.rows && m.b.rows && m.M <= kFewRows) {
-        const int cols = round_up(max(1, 65536 / m.K), kCols);      // 65,536 elements of b a task
+        const int cols = round_up(max(1, 65536 / m.K), kCols);      // a task reads 65,536 elements of b
         return parallel_for(ceil_div(m.N, cols), [&](int t) { matvec(m, t * cols, min(cols, m.N - t * cols)); });
     }
     const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
@@ -209,7 +209,7 @@ static void run_matmul(const Matmul& m) {
     }
 }
 
-// pre null: without gelu.
+// If pre is null, gelu is left out.
 static void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
                                 int N, int C, int OC, Stream) {
     run_matmul({.a = {inp, C, true}, .b = {weight, C, true}, .M = N, .N = OC, .K = C,
@@ -229,7 +229,7 @@ static void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
     });
 }
 
-// pre null: without gelu'.
+// If pre is null, the factor gelu' is left out.
 static void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre,
                                        int N, int C, int OC, Stream) {
     run_matmul({.a = {dout, OC, true}, .b = {weight, C, false}, .M = N, .N = C, .K = OC,

@@ -1,15 +1,15 @@
-// micro.h -- packing and the micro-kernel, under every matmul and in attention.
+// micro.h -- packing and the micro-kernel, which all matmuls and attention use.
 //
 // A matmul is cut into tiles of kRows x kCols that live in registers while k runs. The operands are copied ("packed")
-// so that the micro-kernel reads both as one stream: panels of kRows rows of a, a[k][kRows], and of kCols columns of b,
-// b[k][kCols] (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). AMX: amx.h.
+// so that the micro-kernel reads both as one stream: panels of kRows rows of a, a[k][kRows], and of kCols columns of
+// b, b[k][kCols] (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). amx.h is for AMX.
 #pragma once
 #include "kernels/cpu/isa.h"
 
 namespace BACKEND::ISA {
 
-// Interleaves n vectors. With a the first half of all elements in memory and b the second, a round gives a0 b0 a1 b1
-// ... (a perfect shuffle). After log2(n) rounds x[n][lanes] is transposed: element [i][j] is at [j][i] of x[lanes][n].
+// Interleaves n vectors. If a is the first half of all their elements in memory and b the second, a round makes a0 b0
+// a1 b1 ... (a perfect shuffle). log2(n) rounds transpose x[n][lanes]: element [i][j] is then at [j][i] of x[lanes][n].
 template <int n, class V, int... I> INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
     constexpr int kLanes = sizeof...(I);
 #pragma GCC unroll 4
@@ -28,14 +28,14 @@ template <int n, class V, int... I> INLINE void interleave(V* x, int rounds, std
 template <int n> INLINE void interleave(Vec* x, int rounds) {
     interleave<n>(x, rounds, std::make_integer_sequence<int, kWidth>());
 }
-// x[i][j] becomes x[j][i].
+// Transposes kWidth vectors: x[i][j] becomes x[j][i].
 INLINE void transpose(Vec* x) { interleave<kWidth>(x, kWidth == 16 ? 4 : kWidth == 8 ? 3 : 2); }
 
 // A panel is [k / kOf][lane][kOf]: 4 bytes hold one float, or the bf16 of kOf = 2 successive k.
 template <class P> constexpr int kOf = int(sizeof(float) / sizeof(P));
 
-// Loads kWidth panel elements [kOf] of one lane, whose k lie side by side at x: the first n k, then 0. The first
-// argument gives the panel's type.
+// Loads kWidth panel elements, each of kOf k, of one lane whose k lie side by side
+// at x: the first n k, then 0. The first argument gives the type of the panel.
 template <class F> INLINE Vec elements(const float*, const F* x, int n) { return load(x, n); }
 INLINE Vec elements(const bf16*, const bf16* x, int n) {
     if (n >= 2 * kWidth) return load(reinterpret_cast<const float*>(x));
@@ -85,8 +85,8 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 #else
 namespace BACKEND::ISA {
 
-// Computes the first R rows and V vectors of a tile: adds a[k][row] b[k][:], one k after the other, to `before`, or to
-// 0 if that is null. Every four k it prefetches one cache line of `next`: more would wait for a fill buffer.
+// Computes the first R rows and V vectors of a tile: adds a[k][row] b[k][:], one k after the other, to `before`, or
+// to 0 if that is null. Every four k it prefetches one cache line of `next`: more would wait for line fill buffers.
 template <int R, int V = kVectors>
 static void micro_tile(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
     Vec sum[R][V] = {};

@@ -23,7 +23,7 @@ namespace amx_in_software { extern const Ops ops __attribute__((weak)); }      /
 constexpr bool kHalf = sizeof(floatX) == 2;             // AMX multiplies bf16 only
 
 #if defined(__x86_64__)
-// Linux lets a process use the tile registers after it has asked once, for all its threads.
+// Returns whether the CPU has AMX and Linux lets this process use it. One request holds for all threads of a process.
 [[maybe_unused]] static bool has_amx() {
     constexpr int kAskForState = 0x1023, kTileData = 18;            // ARCH_REQ_XCOMP_PERM of asm/prctl.h
     unsigned a, b, c, d;
@@ -51,7 +51,7 @@ static std::vector<const Ops*> instruction_sets() {
 }
 
 static const Ops& choose() {
-    const char* const got = std::getenv("LOCKSTEP_ISA");                // for tests: a lesser one than the best
+    const char* const got = std::getenv("LOCKSTEP_ISA");                // for tests: another than the best
     const std::string wanted = got ? got : "";
     std::string names;
     for (const Ops* set : instruction_sets()) {

@@ -1,6 +1,6 @@
 // runtime.cpp -- memory, streams, events and threads of the CPU backend.
 //
-// An op runs at once, whatever its Stream says. A stream is a thread for stream_call.
+// An operation runs at once, whatever its Stream is. A second stream is a thread that runs the work of stream_call.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -101,10 +101,10 @@ float* thread_buffer(size_t n, int number) {
 
 // ------------------------------------------------------------------------------------------------------------ threads
 
-// Seconds of polling before a thread sleeps, longer than the gap between two ops.
+// A thread polls for this many seconds before it sleeps: longer than the gap between two operations.
 constexpr double kPoll = 200e-6;
 
-static thread_local bool inside = false;        // this thread is in a task that the pool runs
+static thread_local bool inside = false;        // whether this thread is in a task that the pool runs
 
 // A worker that wakes up late finds no task left and holds only the job: the caller waits for tasks, not for workers.
 namespace {
@@ -167,7 +167,7 @@ struct Pool {
 }
 
 static Pool pool;
-static std::atomic<int> wanted{0};      // threads; 0: not asked for yet
+static std::atomic<int> wanted{0};      // number of threads; 0: not chosen yet
 
 void spare_multiprocessors(int) {}
 // Ends the pool's threads; the next parallel_for starts the new number.
@@ -270,7 +270,7 @@ void stream_wait(Stream stream, Stream other) {
     if (stream != other) stream_sync(other);
 }
 
-// Ops are done when their call returns: an event is the time of event_record.
+// Operations are done when their call returns. So an event is only the time of event_record, and nothing waits for it.
 static double* seconds(Event event) { return reinterpret_cast<double*>(event); }
 Event event_create() { return reinterpret_cast<Event>(new double(0)); }
 void event_destroy(Event event) { delete seconds(event); }

@@ -5,8 +5,8 @@
 
 namespace BACKEND {
 
-// Runs task(context, i) for i = 0..tasks-1 on the pool's threads and the caller's. A second caller at the same time, or
-// a task that calls this, runs its tasks alone. The first exception that a task throws is thrown here.
+// Runs task(context, i) for 0 <= i < tasks on the pool's threads and the caller's, then returns. A second caller
+// at the same time, or a task that calls this, runs its tasks alone. The first exception of a task is thrown here.
 void parallel_for(int tasks, void (*task)(const void* context, int i), const void* context);
 
 template <class F> static void parallel_for(int tasks, const F& f) {

@@ -13,7 +13,7 @@ template <class F> static void for_units(size_t n, const F& f) {
     });
 }
 
-constexpr int kBlock = 512;         // elements; the partial sums stay in the first-level cache
+constexpr int kBlock = 512;         // elements: the partial sums stay in the L1 cache
 
 // Adds elements begin .. begin + kBlock - 1 of all terms. Returns where the sum is: in `sums`, or in the only term.
 static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
@@ -26,7 +26,7 @@ static const float* reduce_block(float* sums, const float* const* terms, int cou
     return sums;
 }
 
-// Sum of squares of a unit, in the order that kernels.h gives.
+// Returns the sum of squares of a unit, in the order that kernels.h gives.
 static float squares(const float* grad) {
     float sums[16] = {}, total = 0;             // 0 + s0 is s0: squares are not -0
     for (size_t i = 0; i < kUnit; i += 16)
