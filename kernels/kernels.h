@@ -87,12 +87,12 @@ bool graph_launch(Graph graph);
 void graph_destroy(Graph graph);
 
 int device_count();    // usable devices of this kind; 0 if there is none, or no driver
-void device_select(int index);    // GPUs only: this process uses that one
+void device_select(int index);    // GPUs only: this process uses device `index` from now on
 void device_memory(size_t* free, size_t* total);     // in bytes
 const char* device_name();    // "cpu avx2, 2 threads"
 const char* device_kind();    // "cpu fma, arithmetic 2": devices of one kind round alike, and all ranks have one kind
-const char* device_address();    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
-bool storage_is_fast();    // the device is fast with floatX: --dtype auto takes it
+const char* device_address();    // address on the PCI bus, "0000:1b:00.0"; "" for a CPU
+bool storage_is_fast();    // whether the device is fast with floatX: then --dtype auto takes it
 double device_peak_flops();    // per second: dense bf16, fp32 sums, from the data sheet; NaN if unknown
 void set_threads(int n);    // CPU threads of this process (0: what affinity and cgroup allow)
 int get_threads();
@@ -193,9 +193,9 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ---------------- the update, over the arena
 
-// out[i] = the sum of terms[0..count-1][i]. Tree::kBalanced: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count is a
-// power of two. Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Gradients of different replicas are
-// added here alone, unless --reduce nccl lets NCCL add them.
+// out[i] = the sum of terms[0..count-1][i]. Tree::kBalanced: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2),
+// where count is a power of two. Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Gradients of
+// different replicas are added by this operation only, unless --reduce nccl lets NCCL add them.
 //   n is a multiple of kUnit; out may be any of the terms; on a GPU count is at most kGpuTerms
 // If partials is not null, partials[k] = the sum of squares of unit k of out, in float: partial sum
 // s_j, j < 16, takes elements j, j+16, ... of the unit in order; then ((s_0 + s_1) + s_2) + ... + s_15.
@@ -214,7 +214,7 @@ struct Update {
     floatX* param;                  // (n)          master rounded; with floatX = float it may be master
     float *master, *const *state;   // (n), each (n)  the weights in fp32; the state arrays of the stage
     const float* grad;              // (n)          may be master
-    const Rates* rates;             // (n / kUnit)  of each unit
+    const Rates* rates;             // (n / kUnit)  the rates of each unit
     const StepState* step;
 };
 

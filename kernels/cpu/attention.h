@@ -14,7 +14,7 @@ struct Head {
     size_t q_stride, kv_stride, out_stride;     // elements from row to row
     int queries, first, HS;                     // query t is at position first + t of the keys
     Mask mask;
-    float scale;                                // of the scores
+    float scale;                                // factor of the scores
     size_t row;     // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
 };
 
@@ -127,7 +127,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]                  second operand of s^T
     Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     second operand of out^T, if s is not
     float* const s = w.take<float>(T * kCols);                  // [key][kCols]
-    float* const factors = w.take<float>(T * kCols);      // [key][kCols]    of dropout
+    float* const factors = w.take<float>(T * kCols);      // [key][kCols]    dropout factors
     float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]    for mask_panel
     float* const sums = w.take<float>(D * kCols);               // [HS][kCols]
     begin_products();
@@ -226,7 +226,7 @@ struct Backward {
     Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, if ds is not
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
-    float* const factors = w.take<float>(block);    // [key of the block][kCols]    of dropout
+    float* const factors = w.take<float>(block);    // [key of the block][kCols]    dropout factors
     float* const mask_rows = w.take<float>(block);  // [kCols][key of the block]    for mask_panel
 
     void prepare_keys() const {

@@ -9,8 +9,8 @@ constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 struct AttentionShape {
     int T, NH, NK, HS, heads, group;    // heads: B * NH; group: NH / NK heads that share k and v
-    int columns;    // of qkv: (NH + 2 NK) * HS
-    float scale;    // of the scores
+    int columns;    // elements of a row of qkv: (NH + 2 NK) * HS
+    float scale;    // factor of the scores
 };
 
 // queries_of_block returns the rows and the head that a thread block computes. A head's blocks come one after

@@ -228,7 +228,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     load_operand<D>(q_rows, q_tiles + group * 64 * D);
     load_operand<D>(do_rows, do_tiles + group * 64 * D);
     const float c = s.scale * kLog2e;
-    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // as in forward
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // later keys are hidden
     float x[1][kStep / 8][4], dp[1][kStep / 8][4], dq[1][D / 8][4] = {};
     const auto step = [&](int u, auto hides) {
         const int slot = ring.take();
@@ -274,7 +274,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     bf16* const slots = v_tiles + kRows * D;  // [kSlots][q, dout][kStep][D]
     Ring<kSlots> ring = {bars};
     const int blocks = div_up(s.T, kRows), u0 = int(blockIdx.x) % blocks * kRows;
-    const int first = int(blockIdx.x) / blocks * s.group;  // head of the group
+    const int first = int(blockIdx.x) / blocks * s.group;  // first head of the group
     ring.begin(32, kGroups * 4, &qkv, &douts);
 
     if (threadIdx.x >= kComputing) {
@@ -290,7 +290,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
         const int column = qkv_column(s, first, kQ);
         for (int t = u0, h = 0; t < s.T;) {
             const size_t row = rows + size_t(h) * s.T + t;
-            float value[2][2];  // of rows lane and lane + 32
+            float value[2][2];  // lse and delta of rows lane and lane + 32
             for (int i = 0; i < 2; i++) {
                 const bool there = t + i * 32 + lane() < s.T;
                 value[0][i] = there ? lse[row + i * 32] * kLog2e : INFINITY;

@@ -115,7 +115,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     };
     float next_mean = 0, next_rstd = 0;
     const auto fetch = [&](int turn) {
-        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // 0 if there is no such row
+        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // own is 0 if there is no row
         for (int j = 0; j < PACKS; j++) {
             const bool valid = p.pack(j) < own;
             const size_t from = valid ? size_t(row) * C + p.pack(j) * 8 : 0;

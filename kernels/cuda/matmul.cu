@@ -23,8 +23,8 @@ namespace {
 // A block computes BM x BN of the output with WM x WN warps. STAGES tiles of BK k are in shared memory or on their way.
 template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_> struct Tile {
     static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
-    static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks that registers must allow
-    static constexpr int kStage = (BM + BN) * BK;    // elements
+    static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks per SM that registers must allow
+    static constexpr int kStage = (BM + BN) * BK;    // elements of a stage
     static constexpr size_t kBytes = STAGES * kStage * sizeof(bf16);
     static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // how many pieces of 16 x 8 a warp has
 };
@@ -44,7 +44,7 @@ template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
     static_assert(kLines % 8 == 0 && kChunks >= 4);
 
     const bf16* src;    // this thread's first chunk of the next tile
-    int ld;    // elements of a row in memory
+    int ld;    // elements from row to row in memory
     int k, k_end, mn, mn_end;   // that chunk's k and mn, and the ends of both
 
     // Returns where chunk c of line i is, in elements.

@@ -19,7 +19,7 @@ struct Product {
 // Tiles are numbered in bands of 16 along m, and within a band down each column. So the
 // blocks that run at one time form roughly a square and share operands in the L2 cache.
 constexpr int kBand = 16;
-struct Place { int m, n; };    // in tiles
+struct Place { int m, n; };    // counted in tiles
 __device__ inline Place place_of(int tile, int tiles_m, int tiles_n) {
     const int band = tile / (kBand * tiles_n) * kBand, height = tiles_m - band < kBand ? tiles_m - band : kBand;
     const int in_band = tile % (kBand * tiles_n);
@@ -27,7 +27,7 @@ __device__ inline Place place_of(int tile, int tiles_m, int tiles_n) {
 }
 
 // The first `turns` warps or blocks with the same rows of A, which is dout^T, take turns at summing them, for dbias.
-constexpr int kTurns = 8;    // at most
+constexpr int kTurns = 8;    // at most this many take turns
 struct Turns {
     int turn, wait;    // number of this warp or block; steps until its turn
     __device__ Turns(const Product& p, int t) : turn(t), wait(p.row_sums && t < p.plan.turns ? t : INT_MAX) {}
@@ -71,7 +71,7 @@ void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
 //                       n + 8j + 2 (t % 4) and +1
 // The 32 lanes call these together, for rows and columns outside of the matrix, too; there nothing is read or written.
 
-// The matrix (M,N) that an epilogue writes, N a multiple of 8.
+// Extent is the size of the matrix (M,N) that an epilogue writes. N is a multiple of 8.
 struct Extent {
     int M, N;
     __device__ bool has(int m, int n) const { return m < M && n < N; }
