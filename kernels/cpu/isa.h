@@ -150,7 +150,7 @@ template <class F> INLINE Vec load(const F* p, int n, float fill) {
     return x;
 }
 
-// Joins all lanes to one number: each time the upper half with the lower one, in the same order for every kWidth.
+// across joins all lanes to one number: each time the upper half with the lower one, in one order for every kWidth.
 template <int half, int... I> INLINE Vec rotate(Vec x, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(x, x, ((I + half) % kWidth)...);
 }

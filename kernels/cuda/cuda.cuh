@@ -168,7 +168,7 @@ __device__ inline void mbar_wait(uint64_t* bar, unsigned parity) {
 // Makes ordinary writes to shared memory visible to wgmma.
 __device__ inline void async_fence() { ASM_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Starts a load of the box at column x, row y of a matrix (of matrix z of several) into rows of 128 bytes; `bar`
+// tma_load starts to load the box at column x, row y of a matrix (of matrix z of several) into rows of 128 bytes; `bar`
 // counts its bytes. 16-byte chunk c of row r is stored at chunk c xor r mod 8. Elements outside of the matrix are 0.
 #define TMA_LOAD ".shared::cluster.global.mbarrier::complete_tx::bytes"
 __device__ inline void tma_load(void* dst, const CUtensorMap* map, uint64_t* bar, int x, int y) {

@@ -108,7 +108,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
     for (int j = 0; j < PACKS; j++) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
 
-    // Returns where a lane's own pack j of a turn is. Two turns fit. No other lane uses it, so it needs no barrier.
+    // at returns where a lane's own pack j of a turn is; two turns fit. No other lane uses it, so it needs no barrier.
     enum { kDout, kInp, kDinp };
     const auto at = [&](int turn, int which, int j) {
         return reinterpret_cast<uint4*>(memory) + ((turn % 2 * 3 + which) * PACKS + j) * (WARPS * 32) + threadIdx.x;

@@ -8,7 +8,7 @@ namespace BACKEND {
 // tile: index into matmul.cu's table. part: k of each of the `parts` parts; the last may have fewer. turns: see Turns.
 struct Plan { int tile, part, parts, turns; };
 
-// Computes out(m, n) = sum over k of A(m, k) B(n, k). row_sums is null or (parts, turns, M), for dbias.
+// A Product is out(m, n) = the sum over k of A(m, k) B(n, k). row_sums is null or (parts, turns, M), for dbias.
 struct Product {
     const bf16 *A, *B;
     float* row_sums;

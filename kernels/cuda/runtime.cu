@@ -21,7 +21,7 @@ void check(cudaError_t error, int line = __builtin_LINE()) {
     die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows its state", line, cudaGetErrorString(error));
 }
 
-// Makes this process's device the calling thread's current one, because CUDA has a current device per thread.
+// use_device makes `selected`, this process's device, current in the calling thread: CUDA keeps one per thread.
 std::atomic<int> selected{0};
 void use_device() {
     static thread_local int current = 0;
