@@ -1,8 +1,8 @@
 // train_gpt.cu -- training: set-up, one step, evaluation, samples, saves, the loop.
 //
-// Compiled once per backend (namespace BACKEND); src/app/main.cpp calls train() of the one it chose. Every rank runs
-// this code; rank 0 also writes. Keep models/model.h (what a model computes) and src/ddp/ddp.h (how gradients are
-// summed over ranks) open beside it.
+// This file is compiled once per backend (namespace BACKEND). src/app/main.cpp calls train() of the backend that it
+// chose. Every rank runs this code, and rank 0 also writes files. Keep models/model.h (what a model computes) and
+// src/ddp/ddp.h (how gradients are summed over ranks) open beside it.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,9 +21,9 @@ struct Trainer {
     Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
     Ddp ddp;                            // owns the trained weights
     Model model;
-    int* batches;                       // (micro_batches, 2, B, T)  host: tokens, then targets
-    PassResult *results, *host_results; // (micro_batches + 1)  of each; the last one's loss is the gradient's norm
-    StepState *states, *host_states;    // (2)  of even and odd steps: an update may still read one when the next begins
+    int* batches;                       // (micro-batches of this rank, 2, B, T)  on the host: tokens, then targets
+    PassResult *results, *host_results; // (micro-batches + 1)  each; the last one's loss is the gradient's norm
+    StepState *states, *host_states;    // (2)  for even and odd steps: one may still be read when the next step begins
     Executor executor;
     std::shared_ptr<Reporter> report;
     Checkpoints* checkpoints;
@@ -34,7 +34,7 @@ size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * s
 int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }      // number of this rank's first
+int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }   // number of its first micro-batch
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
 bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }
@@ -106,7 +106,7 @@ void open_outputs(Trainer* t, const Init& init) {
     report_begin(t->report.get(), t->at);
 }
 
-// Returns false after --dry-run, and if no step is left to do. If a check fails, train() removes the new folder.
+// Prepares everything for the first step. Returns false after --dry-run, and if no step is left to do.
 bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* const comm = t->comm;
@@ -146,8 +146,8 @@ void tear_down(Trainer* t) {
 
 // ---- one step
 
-// Fills the numbers that change from step to step, after load_batches, which counts the step's targets. Kernels read
-// them from memory, so a captured CUDA graph can be replayed without new arguments.
+// Sets the values that change from step to step. Call it after load_batches, which counts the step's targets. Kernels
+// read the values from memory, so a captured CUDA graph can be replayed without new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o, t->at.step);
@@ -168,7 +168,7 @@ void load_batches(Trainer* t) {
 Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t), .micro_batch = uint32_t(first_batch(t) + i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
-    // The first micro-batch waits for weights tensor by tensor; in the last one gradients become final and are reduced.
+    // The first micro-batch waits for the weights, tensor by tensor. In the last one gradients are final and reduced.
     if (i == 0) pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
     if (i + 1 == own_micro_batches(t)) pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
     return pass;
@@ -191,10 +191,10 @@ void enqueue_step(Trainer* t) {
     ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
     copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult), ddp->stream);
     event_record(t->executor.results, ddp->stream);     // the host waits for losses and norm, not for the update
-    ddp_update(ddp, state(t));                  // each rank updates its slices; nothing, if a gradient is not finite
+    ddp_update(ddp, state(t));                  // each rank updates its slices, or none if the norm is not finite
 }
 
-// Waits for the results and exchanges what every rank has to know of the step.
+// Waits for this rank's results of the step, exchanges them with all ranks and returns the step's statistics.
 StepStats collect_stats(Trainer* t) {
     executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(own_micro_batches(t));
@@ -215,7 +215,7 @@ StepStats collect_stats(Trainer* t) {
     return s;
 }
 
-// Counts steps without a finite gradient, which change no weight; five in a row end the run.
+// Counts consecutive steps whose gradient is not finite. Such a step changes no weight. Five in a row end the run.
 void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
@@ -247,8 +247,8 @@ StepStats train_step(Trainer* t) {
 
 // ---- evaluate, sample, save
 
-// Scores validation data and --task. A request to stop ends this early and is returned; a resume scores again. After
-// the last step there is no resume, so requests do not end it.
+// Scores the validation data and the questions of --task. A request to stop ends the scoring early and is returned; a
+// resume then scores again. After the last step there is no resume, so requests do not end the scoring.
 uint32_t score_weights(Trainer* t) {
     const bool last = t->at.step == t->options.steps;
     comm_progress(t->comm, t->at.step, "evaluation");
@@ -280,7 +280,7 @@ void sample_text(Trainer* t) {
     comm_progress(t->comm, t->at.step, "sampling");
     report_sample(t->report.get(), t->at.step, [t](const Print& print) {
         const auto pass_on = [&](const std::string& text) {
-            comm_still_works(t->comm);            // for the watchdog: the other ranks wait until the sample is complete
+            comm_still_works(t->comm);            // for the watchdog: the other ranks wait until the sample ends
             print(text);
         };
         return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options, uint32_t(t->at.step), pass_on);
@@ -302,7 +302,7 @@ void save(Trainer* t) {
 // Returns the requests that stopped the run before its last step; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
-    // Scores the weights of --init, and a resumed checkpoint again: a stop may have cut its evaluation short.
+    // Scores the weights of --init, and those of a resumed checkpoint again: a stop may have ended their evaluation.
     const bool begun = t->run.resumed() || !o.init.empty();
     uint32_t stop = begun && due(t, o.eval_every) ? validate(t) : 0;
     if (stop && !t->run.resumed()) save(t);
@@ -331,7 +331,7 @@ int train(Options options, Comm* comm, Run run) {
         stop = train_loop(&t);
     } catch (...) {
         report_failure(t.report.get(), t.at.step);
-        checkpoints_destroy(t.checkpoints);    // completes a save under way, which is of an earlier step
+        checkpoints_destroy(t.checkpoints);    // completes a save under way; its step is an earlier one
         unclaim_run(t.run);                     // removes the folder if it is still empty
         throw;
     }

@@ -15,26 +15,26 @@ struct CheckpointFiles;             // src/checkpoint/checkpoint.h
 
 struct Init;                        // init.h: the model of --init, or the checkpoint of a resume, without its weights
 
-// Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
+// Every rank reads --init and puts its model and shape into the options. kExitUsage if a given option differs.
 std::shared_ptr<Init> init_of_options(Options* options, Comm* comm);
-// Rank 0 reads config.json, tokenizer.json and the files beside them in the checkpoint to resume, and broadcasts them:
-// other hosts may lack the folder. kExitBadContent if its sizes are not those of the saved options. Collective.
+// Rank 0 reads config.json, tokenizer.json and the files beside them in the checkpoint to resume, and broadcasts them,
+// because other hosts may lack the folder. kExitBadContent if config.json and the saved options differ. Collective.
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
-const std::string& init_folder(const Init& init);       // the folder or file with its weights; "": fresh weights
-// Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so one
-// other than the default counts as chosen. eval uses the model's own tokenizer unless one is given.
+const std::string& init_folder(const Init& init);       // the folder or file with the weights; "": random ones
+// Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so a
+// value other than the default counts as given, too. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
-// no --init or if its weights are frozen. Tokens of the data that nobody has trained get the mean of the others.
+// no --init or if its weights are frozen. In embedding and head, rows of untrained tokens get the mean of the others.
 void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init, const Data& data);
-// Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
+// Returns the sampler, which decides the order of the data. micro_batches: the number per step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);
 
-// Returns config.json. bos_token_id is the token before a text; eos_token_id is the token after a text, or after a turn
-// if the data are conversations.
+// Returns the text of config.json. bos_token_id is the token before a text. eos_token_id is the token after a text, or
+// after a turn if the data are conversations. kExitOther if the text does not read back as the same shape.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
-// If the weights of --init are frozen, says in a checkpoint's files where they are, and what is trained. Rank 0.
+// If the weights of --init are frozen, adds adapter_config.json and the weights' checksum to `files`. Rank 0.
 void describe_frozen(CheckpointFiles* files, const Options& options, const Init& init);
 
 #ifdef BACKEND                      // the other functions belong to a backend
@@ -43,16 +43,16 @@ void describe_frozen(CheckpointFiles* files, const Options& options, const Init&
 namespace BACKEND {
 
 // Returns the weights of --init if they are frozen; else null. Rank 0 reads them. The ranks of a host share one copy,
-// but each GPU has its own; they are never freed. On a resume the checkpoint names the model that the weights are of,
-// and *init becomes that model. kExitNoInput if the model is missing, kExitBadContent if it has changed. Collective.
+// but each GPU has its own. They are never freed. On a resume the checkpoint names the model with the frozen weights,
+// and on rank 0 *init becomes that model. kExitNoInput if it is missing, kExitBadContent if it has changed. Collective.
 floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 
 // ---- --dry-run, the memory that a run takes: dry_run.cpp
 
-// Prints the model, the step, a rank's memory and whether it fits; with --for also a step's time. options.shape.V is
-// known.
+// Prints the model, the step, the memory of a rank and whether it fits. With --for it also prints a step's predicted
+// time. options.shape.V must be set.
 void dry_run(const Options& options, const Comm* comm, int micro_batches);
-void check_memory(const Options& options, const Comm* comm);    // kExitOther if a run needs more than this host has
+void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
 // ---- a step's work, launch by launch or as a CUDA graph, its results and its timeline: executor.cpp
 
@@ -60,23 +60,23 @@ struct Executor {
     Comm* comm = nullptr;
     Ddp* ddp = nullptr;
     bool use_graph = false;             // steps are replayed as graphs
-    Event begin = nullptr, results = nullptr;   // this step starts; its results are on the host
-    Graph graphs[2] = {};               // of even and odd steps, which have different StepStates
-    int64_t runs = 0;                   // steps run with use_graph
+    Event begin = nullptr, results = nullptr;   // recorded when this step starts, and when its results are on the host
+    Graph graphs[2] = {};               // for even and odd steps, which read different StepStates
+    int64_t runs = 0;                   // steps that ran with use_graph and without an audit
     FILE* trace = nullptr;              // --trace; null: none
     double began = 0;                   // this step's start, by now_seconds()
 };
 
-// trace: path of the timeline, with ".rankN" behind it for rank N > 0; "": none. A traced step is launched kernel by
-// kernel. Throws kExitWrite.
+// trace: the path of the timeline file, to which rank N > 0 appends ".rankN"; "": no timeline. With a timeline, steps
+// are launched kernel by kernel. Throws kExitWrite.
 void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace);
 void executor_destroy(Executor* executor);
 
-// Calls enqueue, which puts work on the main stream and on ddp->stream and records executor->results. The first step
-// runs launch by launch, because it allocates work space and opens connections. A graph is captured again when the
-// kernels' work space has moved.
+// Calls enqueue, which puts work on the main stream and on ddp->stream and records executor->results. The first step is
+// launched kernel by kernel, because it allocates work space and opens connections, and so are audited steps. Other
+// steps replay a graph, which is captured again when the kernels' work space has moved.
 void execute_step(Executor* executor, int64_t step, const std::function<void()>& enqueue);
-// Waits for the results, and tells the watchdog that this rank is blocked by its GPU, not stuck.
+// Waits for the results. Tells the watchdog that this rank waits for its GPU, so that it does not count as stuck.
 void executor_wait(Executor* executor, int64_t step);
 StepTimes executor_times(Executor* executor, int64_t step);     // after executor_wait; adds the step to the timeline
 
@@ -92,47 +92,47 @@ struct Score {
 
 // Scores the first `batches` batches of B windows of data.val, or all of them if `batches` is 0. The last batch may be
 // smaller. Each batch has one sum, and the sums are added in order, so any number of ranks gives the same bits.
-// to_its_end: requests to stop do not end it early. Collective.
+// to_its_end: a request to stop does not end the evaluation early. Collective.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end = false);
 
-// Continues the tokens `start` --samples times with a line between them; after the first, --prompt is printed again. A
-// sample ends at the token that ends a text or turn, after --max-tokens, or at a request to stop. Passes whole
+// Generates --samples samples that continue the tokens `start`. Before each but the first it prints "---" and --prompt.
+// A sample ends at a token that ends a text or turn, after --max-tokens tokens, or at a request to stop. Passes whole
 // characters to `print` as they are generated, and returns all of them. With the same seed another stream gives other
-// samples. start: empty: the model's last token.
+// samples. If `start` is empty, a sample continues the last token id of the model, V - 1.
 std::string generate_text(Model* model, const Vocabulary& vocabulary, const std::vector<int>& start,
                           const Options& options, uint32_t stream, const Print& print);
 
-// Appends up to --max-tokens tokens. Ends at a token that ends a text or turn, or when stops() is true. Returns the
-// tokens' text.
+// Generates up to --max-tokens tokens and appends them to *tokens. Ends at a token that ends a text or turn, or when
+// stops() returns true. Passes the text to `print` as it is generated, and returns it.
 std::string continue_text(Model* model, const Vocabulary& vocabulary, const Options& options, uint32_t stream,
                           std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops);
 
 // ---- multiple-choice questions: which ending does the model find likeliest? tasks.cpp
 
-// Scores all questions, B rows at a time. to_its_end: requests to stop do not end it early. Collective.
+// Scores all questions, B rows at a time. to_its_end: a request to stop does not end it early. Collective.
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm, bool to_its_end = false);
 
-// Returns the sum of log p of each row's scored tokens. A request to stop ends it early and is added to *stop; if stop
-// is null, none does. The ranks share batches of B rows; any number of ranks gives the same bits. Collective.
+// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop; if
+// stop is null, no request does. Batches of B rows go to the ranks in turn; their number changes no bit. Collective.
 std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 // ---- finds silent corruption: two ranks compute the same micro-batch and compare the results: audit.cpp
 
 // Runs between two steps. Each rank computes its own first micro-batch of the coming step and that of the rank before
 // it, and all ranks compare hashes of the gradients and of the weights. Where two ranks differ, a third one computes
-// the micro-batch again: kExitDisagree names the rank that it contradicts, or both if it cannot tell. It also names a
-// frozen tensor that has changed in this process's memory, and a gradient that a backward has left out (kExitOther).
-// name: the model's. micro_batches: of a rank. state: of the step, copied to device_state. Asks the step's reduction to
-// keep what audit_sum needs. Collective.
+// the micro-batch again. kExitDisagree names the rank that the third one contradicts, both if it contradicts both or
+// there is no third, or a frozen tensor that has changed in memory. kExitOther names a gradient that backward did not
+// write. name: the model's name. micro_batches: the number per rank and step. state: the step's values, which this
+// copies to device_state. It also makes the step's reduction keep what audit_sum needs. Collective.
 void audit_replicas(Model* model, const std::string& name, Ddp* ddp, BatchLoader* loader, StepState* device_state,
                     const StepState& state, int64_t step, int micro_batches);
 
-// kExitOther if a backward has left a gradient out. No weight has changed: a NaN was in its place (PassResult).
+// kExitOther if backward did not write a gradient. Then kPoison, a NaN, is in its place, so no weight has changed.
 void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena,
                       int64_t step);
 
-// After a step in which replicas have met and were kept: kExitDisagree if their sum, by plain loops, is not what the
-// update has used. After any other step it does nothing. Collective.
+// If audit_replicas ran before this step and replicas met in it, adds the kept gradients again in plain loops:
+// kExitDisagree if the sum is not what the update has used. Otherwise it does nothing. Collective.
 void audit_sum(Ddp* ddp, int64_t step);
 
 }  // namespace BACKEND

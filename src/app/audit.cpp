@@ -5,7 +5,7 @@
 
 namespace BACKEND {
 
-// unwritten: as PassResult has it.
+// Ends the run with the name of the tensor whose gradient is missing. unwritten: PassResult::unwritten.
 [[noreturn]] static void die_unwritten(const std::string& model, const Arena& arena, uint64_t unwritten,
                                        size_t micro_batch, int64_t step) {
     die(kExitOther, "model %s: gradient of %s: not written by micro-batch %zu of step %lld; backward has to write all "

@@ -1,9 +1,9 @@
-// backends.h -- the backends of a program. Its main file alone includes this: that is compiled once per program, with
-// -DGPU=gpu, -DSPEC=ref, or none of these.
+// backends.h -- the backends that a program contains. Only main files include this: they are compiled once per program,
+// with -DGPU=gpu, -DSPEC=ref or neither.
 #pragma once
 #include "src/app/program.h"
 
-// BACKENDS(X): X(namespace, whether it is a GPU's, storage type) for each, best first.
+// BACKENDS(X) is X(namespace, whether it runs on a GPU, storage type) for each backend, best first.
 #ifdef GPU
 #define GPU_BACKEND(X) X(GPU, true, "bf16")
 #else

@@ -25,7 +25,7 @@ const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks) {
     die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
 }
 
-// Runs build/plan, which prints the predicted time. It reads the resolved options from a file in memory.
+// Runs build/plan, which predicts and prints a step's time. Passes the resolved options in a file in memory (memfd).
 static void print_prediction(const Options& o, const std::string& plan) {
     const std::string config = options_to_json(o);
     const Descriptor file(memfd_create("config.json", 0));
@@ -34,15 +34,15 @@ static void print_prediction(const Options& o, const std::string& plan) {
     run_tool("--for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
 }
 
-// Returns the bytes of the arrays of `sharing` ranks. *said: a line about the arrays of one rank. m: planned for the
-// same on_gpu. sharing: on CPUs all ranks of a host, because they share one copy of weights and state; on a GPU 1.
+// Returns the bytes that `sharing` ranks need for arrays, and sets *said to a line about one rank. m: planned with the
+// same on_gpu. sharing: on CPUs the ranks of a host, which share one copy of weights and state; on a GPU 1.
 static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
-    double kept = 0;                                // bytes of the optimizer's state
+    double kept = 0;                                // bytes of the optimizer's state, or of what replaces it
     for (const StateSpec& array : optimizer.state)
         kept += double(state_layout(optimizer, array, m.trained).n) * sizeof(float);
-    // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
+    // In fp32 the masters are the weights themselves. On a CPU a checkpoint is written from a copy of the arrays.
     const double masters = sizeof(floatX) == sizeof(float) ? 0 : floats;
     const ReductionInfo& reduction = find_reduction(o.reduce);
     const double own = floats * double(reduction.state.size()) + (reduction.local_steps ? kept : 0);

@@ -6,7 +6,7 @@
 struct PlannedGpu { const char* name; double memory; };
 inline constexpr PlannedGpu kPlannedGpus[] = {{"a100", 80e9}, {"h100", 80e9}, {"h200", 141e9}, {"b200", 180e9},
                                               {"4090", 24e9}};
-constexpr double kPerHost = 8;          // GPUs of a host
+constexpr double kPerHost = 8;          // GPUs per host
 
 namespace BACKEND {
 

@@ -1,4 +1,4 @@
-// executor.cpp -- runs a step's work, and writes its timeline (app.h).
+// executor.cpp -- runs a step's work, directly or as a CUDA graph, and writes its timeline (app.h).
 #include <unistd.h>
 #include "src/app/app.h"
 #include "src/base/json.h"
@@ -6,7 +6,7 @@
 namespace BACKEND {
 
 void executor_create(Executor* e, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace) {
-    // An injected fault (src/base/common.h) is work of the host, which a graph would leave out.
+    // An injected fault (fault_point in src/base/common.h) is code on the host, which a graph would not run.
     *e = {.comm = comm, .ddp = ddp, .use_graph = use_graph && trace.empty() && !faults_are_on(),
           .begin = event_create(), .results = event_create()};
     if (trace.empty()) return;
@@ -28,12 +28,12 @@ void executor_destroy(Executor* e) {
     }
 }
 
-// Launches the step as a graph, which is captured again if the work space has moved. Returns false if the step cannot
-// be captured.
+// Launches the step as a graph. Captures it first if there is none yet or if the work space has moved. Returns false,
+// after a warning, if the step cannot be captured.
 [[maybe_unused]] static bool replay(Executor* e, Graph* graph, const std::function<void()>& enqueue) {
     if (*graph && graph_launch(*graph)) return true;
     std::string why;
-    for (const bool dependent : {true, false}) {    // not every GPU takes dependent launches in a graph
+    for (const bool dependent : {true, false}) {    // not every GPU supports programmatic dependent launch in a graph
         graph_destroy(*graph);
         ddp_rewind(e->ddp);
         *graph = graph_capture(enqueue, e->ddp->stream, dependent, &why);
@@ -49,9 +49,9 @@ void execute_step(Executor* e, int64_t step, const std::function<void()>& enqueu
     e->began = now_seconds();
     event_record(e->begin, nullptr);
     if constexpr (kOnGpu) {
-        const bool audited = !e->ddp->kept.empty();         // then the step has more work than its graph
+        const bool audited = !e->ddp->kept.empty();         // an audited step also copies gradients; its graph does not
         if (e->use_graph && !audited && e->runs > 0) e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
-        // The first step is only counted. The all-gather comes next on ddp->stream and has to wait for the graph.
+        // The first step only increments runs. Next is the all-gather on ddp->stream, which has to wait for the graph.
         if (e->use_graph && !audited && e->runs++ > 0) return stream_wait(e->ddp->stream, nullptr);
     }
     ddp_rewind(e->ddp);
@@ -68,7 +68,7 @@ static void wait_on_gpu(Executor* e, Event event, int64_t step, const char* phas
     comm_progress(e->comm, step, phase);
 }
 
-// A step may take longer than --timeout, a micro-batch should not: each one that ends counts as progress.
+// A step may take longer than --timeout, but a micro-batch should not: each micro-batch that ends counts as progress.
 void executor_wait(Executor* e, int64_t step) {
     if (kOnGpu && e->comm->size > 1) {
         for (const Event done : e->ddp->batch_done) wait_on_gpu(e, done, step, "forward and backward");
@@ -78,8 +78,8 @@ void executor_wait(Executor* e, int64_t step) {
     comm_progress(e->comm, step, "update");
 }
 
-// Adds a complete event in microseconds, for chrome://tracing or ui.perfetto.dev ("Trace Event Format", Google, 2016).
-// left: a GPU's multiprocessors that products leave free, or that NCCL may take.
+// Writes a span (ph "X", times in microseconds) for chrome://tracing or ui.perfetto.dev ("Trace Event Format", Google,
+// 2016). left: how many multiprocessors of the GPU matrix products leave free, or how many NCCL may use.
 static void span(const Executor* e, const char* track, const std::string& name, double begin, double seconds,
                  int left) {
     JsonLine line;

@@ -5,7 +5,7 @@
 
 namespace BACKEND {
 
-// Scores batch i: those of the windows [i B, i B + B) that exist.
+// Scores batch i, which is the windows [i B, i B + B) of data.val; the last batch has fewer.
 static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     const uint64_t T = uint64_t(data.val.T), begin = i * uint64_t(B);
     const uint64_t n = std::min(uint64_t(B), data.val.samples - begin);
@@ -23,7 +23,7 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     return sums;
 }
 
-// Each round scores one batch on each rank, batch i on rank i % W.
+// In each round every rank scores one batch: rank i % W scores batch i.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end) {
     const uint64_t W = uint64_t(comm->size), all = ceil_div(data.val.samples, uint64_t(B));
     const uint64_t count = batches > 0 ? std::min(uint64_t(batches), all) : all;

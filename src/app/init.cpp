@@ -1,4 +1,4 @@
-// init.cpp -- where a run's shape, weights, tokenizer and data come from; what checkpoints say of them (app.h, init.h).
+// init.cpp -- the model that a run starts from: shape, weights, tokenizer; its config.json in checkpoints (app.h).
 #include "src/app/init.h"
 #include <algorithm>
 #include "models/tuning.h"
@@ -9,7 +9,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/safetensors.h"
 
-// Reads the texts of a folder. config.json is that of the model, also where the folder has adapters.
+// Reads a folder's text files into init->texts. texts.config stays the model's config.json if the folder has adapters.
 static void read_texts(const std::string& folder, Init* init) {
     init->texts = read_model_texts(folder);
     init->texts.config = init->config.text;
@@ -21,7 +21,7 @@ static Init init_of_folder(const std::string& folder) {
     return init;
 }
 
-// build/import makes a folder of a model in one file, and keeps it in a cache.
+// Reads a model in one file: build/import converts it to a folder in a cache, and this reads that folder.
 static Init init_of_file(const std::string& path, const Waiting& waiting) {
     const std::string folder = ask_tool("--init", require_tool("--init", "import"), {"--answer"}, path, waiting);
     Init init = init_of_folder(folder);
@@ -32,7 +32,7 @@ static Init init_of_file(const std::string& path, const Waiting& waiting) {
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
-// Returns the CRC-32C of the files with a model's weights.
+// Returns the CRC-32C of all files that hold a model's weights, one after another.
 static uint32_t weights_checksum(const Init& init) {
     uint32_t crc = 0;
     if (is_file(init.folder)) return InputFile(init.folder).checksum();
@@ -40,8 +40,8 @@ static uint32_t weights_checksum(const Init& init) {
     return crc;
 }
 
-// Checks that init->tuned was trained beside this model: compares it with the config.json there, and its weights' CRC
-// with the one in state.json.
+// Checks that the adapters in init->tuned were trained on this model: that folder's config.json has the same sizes, and
+// its state.json the CRC of this model's weights. Then takes that config.json, whose context may be shorter.
 static void check_base(Init* init) {
     const std::string state = path_join(init->tuned, "state.json"), text = read_file(state);
     const ModelConfig own = read_config(init->tuned);
@@ -94,7 +94,7 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
     Init init = {checkpoint, parse_config(config_text, config.c_str())};
     if (reads) read_texts(checkpoint, &init);
     for (const auto& [name, text] : kModelTexts) init.texts.*text = comm_first_text(comm, init.texts.*text);
-    for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not ask for memory
+    for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not decide how much is allocated
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
             die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
@@ -129,8 +129,8 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
             .R = o.replicas};
 }
 
-// Sets the rows of tokens that are new, or that nobody has trained, to the mean of the others: zeros would make them
-// likelier than most. Rows of zeros do not count.
+// Sets the rows of new tokens (theirs and after) and of the tokens in `fill` to the mean of the other rows, because
+// zeros would make them likelier than most tokens. Rows of zeros do not count in the mean. theirs: rows in the file.
 static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::vector<int> fill) {
     for (size_t row = theirs; row < own.file_rows; row++) fill.push_back(int(row));
     if (fill.empty()) return;
@@ -156,7 +156,7 @@ void load_init(float* weights, const Arena& arena, const Init& init, const std::
     read_safetensors(open_model(init.weights()), arena, "", weights, &theirs);
     for (size_t i = 0; i < arena.tensors.size(); i++) {
         const TensorSpec& own = arena.tensors[i];
-        if (own.at_ends && own.rows == arena.tensors[0].rows)     // not positions
+        if (own.at_ends && own.rows == arena.tensors[0].rows)     // but not the table of positions
             fill_rows(weights + arena.offset[i], theirs.tensors[i].file_rows, own, untrained);
     }
     if (!init.tuned.empty()) load_tuned(weights, arena, init.tuned);
@@ -164,7 +164,7 @@ void load_init(float* weights, const Arena& arena, const Init& init, const std::
 
 void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
     const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
-    const auto has = [&](const TensorSpec& t) {         // finds a wrong shape before there is memory for it
+    const auto has = [&](const TensorSpec& t) {         // also refuses a wrong shape before memory is allocated
         const auto found = std::ranges::find(file.tensors, t.name, &SafeTensor::name);
         const std::vector<uint64_t> want = {t.rows, t.cols};
         if (found != file.tensors.end() && found->shape != want)
@@ -177,7 +177,7 @@ void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
     const std::string text = config_json({info, shape, init.config.text}, data.vocabulary.config);
     const Shape back = parse_config(text, "config.json").shape;
-    for (const ShapeKey& key : info->keys)      // what cannot be read back would be another model for each command
+    for (const ShapeKey& key : info->keys)      // a size that is lost here would give every later command another model
         if (key.get(back) != key.get(shape))
             die(kExitOther, "config.json: --%s: got %g from what was just written, want %g; give its row in %s_info a "
                 "name, or write it in `fixed` and read it in `read`", key.option, key.get(back), key.get(shape),

@@ -6,33 +6,33 @@
 #include "src/data/data.h"
 
 struct Init {
-    std::string folder;                 // has model.safetensors; or path of a model in one file; "": fresh weights
+    std::string folder;                 // has model.safetensors; or the path of a model in one file; "": random weights
     ModelConfig config;
-    Shape files = config.shape;         // shape of the weights' files; its context may be longer
+    Shape files = config.shape;         // the shape that the files of weights have; its context may be longer
     ModelTexts texts = {};
-    std::string tuned = "";             // the folder of what was trained beside it, which load_init merges; "": none
-    std::string imported = "";          // the folder that was made of a model in one file; "": `folder` is one
+    std::string tuned = "";             // the folder of LoRA adapters, which load_init merges; "": none
+    std::string imported = "";          // the folder that build/import made from a model in one file; else ""
     bool first = false;                 // a run begins with its weights
     const std::string& weights() const { return imported.empty() ? folder : imported; }
-    const std::string& saved() const { return tuned.empty() ? folder : tuned; }     // the one with state.json
+    const std::string& saved() const { return tuned.empty() ? folder : tuned; }     // has state.json, if a run wrote it
 };
 
-// Reads all but the weights of a run, checkpoint, Hugging Face folder, PEFT folder or model in one file.
-// kExitBadContent if `tuned` was trained beside other weights. waiting: called while another program imports a file.
+// Reads a run, checkpoint, Hugging Face folder, PEFT folder or model in one file, but not its weights. kExitBadContent
+// if adapters were trained on other weights. waiting: called again and again while build/import converts a file.
 using Waiting = std::function<void()>;
 Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
-// Fills arena.n floats with the weights of `init`, with what was trained beside them. Of a longer position table it
-// takes the first rows. Rows of tokens that `init` does not have, and those of `untrained`, get the mean of the others.
+// Fills arena.n floats with the weights of `init`, with its adapters merged. Of a longer position table it takes the
+// first rows. Rows of tokens that `init` does not have, and of the tokens `untrained`, get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});
 
-// Adds what is in a folder of PEFT's form to its model's weights. kExitBadContent if it does not fit them.
+// Adds the adapters in a PEFT folder to the weights of their model. kExitBadContent if they do not fit.
 void load_tuned(float* weights, const Arena& arena, const std::string& folder);
 
 #ifdef BACKEND
 #include "models/model.h"
 namespace BACKEND {
 
-// The same as load_init, in the type that models compute with.
+// Does what load_init does, but stores the weights in floatX, the type that models compute with.
 void load_stored(floatX* weights, const Arena& arena, const Init& init);
 
 }  // namespace BACKEND

@@ -1,5 +1,5 @@
 // main.cpp -- how a run starts: reads the options, takes its place among the ranks, finds the run's folder, chooses a
-// backend and calls its train. What does not train is handed over to other programs: sample, chat and eval to lm.
+// backend and calls its train(). For the commands sample, chat and eval it becomes the program lm.
 #include <csignal>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 #define DECLARE(ns, ...) namespace ns { int train(Options, Comm*, Run); }
 BACKENDS(DECLARE)
 #define TRAIN(ns, ...) ns::train,
-static int (*const train[])(Options, Comm*, Run) = {BACKENDS(TRAIN)};       // of each backend; returns an exit code
+static int (*const train[])(Options, Comm*, Run) = {BACKENDS(TRAIN)};       // one per backend; returns an exit code
 
 // Returns the lm with this program's backends: lm_ref for train_gpt_ref, or lm where there is none of that name.
 static std::string find_lm(const std::string& command) {
@@ -23,14 +23,14 @@ static std::string find_lm(const std::string& command) {
     return require_tool(command, file_exists(tool_path(lm)) ? lm : "lm");
 }
 
-// Becomes lm, under the name that was called: ps shows it. With --np it becomes the supervisor, and the ranks do that.
+// Becomes lm; ps shows the name that the user called. With --np becomes the supervisor, whose ranks then become lm.
 [[noreturn]] static void hand_command_over(const Options& options, Process* process) {
     const std::string lm = find_lm(options.command);
     if (starts_ranks(options, *process)) take_place(options, "", process);
     hand_over(options.command, lm, options.argv, options.program);
 }
 
-// Refuses options that would have no effect. --for: the plan is of a GPU's storage type.
+// Refuses options that would have no effect. With --for it sets --dtype to bf16, the storage type on GPUs.
 static void check_start(Options* options) {
     for (const char* option : {"max-restarts", "elastic"})
         if (!options->is_given("np") && options->is_given(option))
@@ -41,7 +41,7 @@ static void check_start(Options* options) {
     options->dtype = "bf16";
 }
 
-// Refuses a reduction that cannot run here, or where --for plans a run.
+// Refuses a reduction that cannot run on this backend, or on the GPUs that --for plans, or in this storage type.
 static void check_reduction(const Options& options, const Backend& backend) {
     const ReductionInfo& reduction = find_reduction(options.reduce);
     const bool gpu = backend.gpu || options.is_given("for");
@@ -63,7 +63,7 @@ static void unblock(int fd) {
     close(own);
 }
 
-// A closed terminal or pipe must not end a run, nor one that is not read stop it.
+// Makes sure that a closed terminal or pipe does not end the run, and that one which nobody reads does not block it.
 static void free_from_terminal() {
     signal(SIGPIPE, SIG_IGN);
     for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
@@ -80,11 +80,11 @@ static int start(int argc, char** argv, Process* process) {
     if (world.launcher == "--np" && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
     signal(SIGUSR2, SIG_IGN);
     Comm* const comm = process->comm = comm_create(world, options.timeout);
-    catch_signals(world.rank == 0);         // not before: while the ranks meet, a signal ends it
+    catch_signals(world.rank == 0);         // not earlier: while the ranks meet, a signal must end it
     const Run run = find_run(&options, comm);
     if (options.tensorboard && world.rank == 0) require_tool("--tensorboard", "tensorboard");
     if (options.dtype == "auto" && !find_reduction(options.reduce).in_bf16) options.dtype = "fp32";
-    const size_t backend = choose_backend(backends, &options);      // by the run's storage type
+    const size_t backend = choose_backend(backends, &options);      // by --device and --dtype
     check_reduction(options, backends[backend]);
     const int code = train[backend](options, comm, run);
     comm_destroy(comm);

@@ -72,7 +72,7 @@ void check_output() {
         die(kExitWrite, "standard output: not all could be written; is the disk full?");
 }
 
-// Exceptions before main and in other threads end here: most likely memory ran out.
+// Sets the terminate handler, for exceptions before main and in other threads. Most likely memory ran out.
 [[gnu::constructor(101)]] static void before_all_tables() {
     std::set_terminate([] {
         static const char line[] = "train_gpt: error: out of memory, or an internal error\n";
@@ -82,7 +82,7 @@ void check_output() {
 }
 
 int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Process* process)) {
-    int fd;                             // opens 0, 1 and 2 if they are closed: no file of the run may get these numbers
+    int fd;                             // opens 0, 1 and 2 if they are closed, so that no file of the run gets them
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
     signal(SIGXFSZ, SIG_IGN);

@@ -1,5 +1,5 @@
-// program.h -- what the programs train_gpt and lm share: how a process of theirs starts, which ranks it belongs to,
-// which backend it chooses, and how it ends. Every error of a program ends here.
+// program.h -- what the programs train_gpt and lm share: how a process starts, which ranks it belongs to, which backend
+// it chooses, and how it ends. run_program prints every error.
 #pragma once
 #include <span>
 #include <string>
@@ -7,36 +7,36 @@
 #include "src/comm/comm.h"
 #include "src/options/options.h"
 
-// A process of the program: what an error at its end has to know.
+// What run_program needs to know about this process to report an error.
 struct Process {
     World world;                        // the ranks that it belongs to
     Error no_world = {};                // code 0, or why the launcher's variables describe no ranks
     Comm* comm = nullptr;               // null until the ranks have met
 };
 
-// What a backend is chosen by.
+// What choose_backend knows about a backend.
 struct Backend {
     bool gpu;
     const char* dtype;                  // storage type of weights and activations
-    int (*devices)();                   // how many answer
-    bool (*storage_is_fast)();          // the device is fast with this type: --dtype auto takes it
+    int (*devices)();                   // how many devices respond
+    bool (*storage_is_fast)();          // whether the device is fast with this type, so that --dtype auto takes it
 };
 
-// The main function of a program: calls start and returns its exit code. An error ends the process here, with a line
-// on stderr or a message to the other ranks.
+// The main function of a program: calls start and returns its exit code. If start throws, this prints the error here or
+// on rank 0, tells the other ranks, and ends the process with the error's code.
 int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Process* process));
 
-// Finds out which rank this process is, so that errors say it, and reads the command line. program: "train_gpt" or
-// "lm". Returns -1, or the exit code if only --help or --version was asked for.
+// Finds out which rank this process is, for errors to name it, and then reads the command line. program: "train_gpt" or
+// "lm". Returns the exit code if the user asked for --help or --version, else -1. Throws kExitUsage.
 int read_command_line(const char* program, int argc, char** argv, Process* process, Options* options);
 // Returns whether --np asks this process to start ranks, rather than to be one.
 bool starts_ranks(const Options& options, const Process& process);
-// Takes the place among the ranks that the launcher's variables describe, or throws their error. alone: what needs one
-// process, and ignores the variables with a warning, as a shell may still have old ones; "": nothing. With --np the
-// process becomes the supervisor, which starts ranks of this program.
+// Accepts the rank that the launcher's variables give this process, or throws the error in them. With --np the process
+// becomes the supervisor, which starts ranks of this program. alone: the name of an option or command that needs one
+// process, such as "--dry-run"; with a warning it ignores the variables, which may be old ones of the shell. "": none.
 void take_place(const Options& options, const std::string& alone, Process* process);
-// Returns the number of the first backend that has a device and the storage type asked for, or one that the device is
-// fast with, and sets options->dtype. backends: best first.
+// Chooses the first of `backends` that fits --device and --dtype and has a device; with --dtype auto the device must be
+// fast with the type. Sets options->dtype and returns the backend's index. kExitUsage if none fits.
 size_t choose_backend(std::span<const Backend> backends, Options* options);
-// Throws kExitWrite if what was printed is incomplete. (Training needs no terminal: its output is also in files.)
+// Flushes stdout. Throws kExitWrite if not all was written. Training does not need it: its output is also in files.
 void check_output();

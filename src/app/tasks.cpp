@@ -8,7 +8,7 @@
 
 namespace BACKEND {
 
-// Scores the rows in `order` as one batch: shorter ones are padded at their end, which no earlier token sees.
+// Scores the rows whose numbers are in `order` as one batch. Shorter rows are padded at the end, after all that counts.
 static void score_batch(Model* model, const std::vector<Task::Row>& rows, std::span<const size_t> order,
                         double* scores) {
     size_t longest = 0;
