@@ -1,5 +1,5 @@
-// checkpoints.cpp -- when a run saves, what state.json contains, what follows a failed save (run.h). src/checkpoint
-// writes the files.
+// checkpoints.cpp -- decides when a run saves, what state.json contains and what follows a failed save (run.h).
+// src/checkpoint writes the files.
 #include "src/checkpoint/saver.h"
 #include "src/run/report.h"
 
@@ -11,8 +11,8 @@ struct Checkpoints {
     JsonLine facts = {};                // rank 0: the part of state.json that stays the same
     bool busy = false;                  // a save is under way; the same on all ranks
     int failed = 0;                     // how many saves in a row have failed
-    int64_t step = 0;                   // of the save under way
-    double stall = 0;                   // seconds that training has waited for it
+    int64_t step = 0;                   // the step of the save under way
+    double stall = 0;                   // seconds for which training has waited for this save
 };
 
 constexpr int kStateVersion = 1, kMaxFailed = 3;
@@ -24,10 +24,10 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     const Data& data = *report->data;
     auto c = std::make_unique<Checkpoints>(Checkpoints{.comm = comm, .report = report});
     if (comm->rank != 0) return c.release();
-    // On a resume and with --force it is too early to check: old files are removed before the first save.
+    // On a resume and with --force this check would come too early: old files are removed before the first save.
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
         require_space(run.folder(), files);
-    // A process that ends waits at most --timeout seconds for a save: a disk may hang.
+    // A process that ends waits at most --timeout seconds for the save under way, because a disk may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_wait(seconds); });
     c->saver = saver_create(files, copy, run.folder(), o.keep);
     c->files = files;
@@ -51,8 +51,8 @@ void checkpoints_destroy(Checkpoints* c) {
 
 bool checkpoints_saved(const Checkpoints* c) { return saver_ready(c->saver); }
 
-// A disk that is full for a while must not end a run: training goes on to the next save. The third failure in a row
-// ends it.
+// After a failed save training goes on to the next one, because a disk may be full for a while only. The third failure
+// in a row ends the run.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     if (!c->busy) return;
     comm_progress(c->comm, step, "checkpoint");
@@ -78,7 +78,7 @@ bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& sta
     const bool last = at.step == c->report->options->steps;
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
     if (stop || (stats.requests & kSaveRequest)) return true;
-    // A regular save of bad weights would replace good ones.
+    // While gradients are not finite the weights may be bad: a regular save of them would replace good ones.
     return every > 0 && (last || at.best_step == at.step || (at.step % every == 0 && at.bad_steps == 0));
 }
 
@@ -101,7 +101,7 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
             report->log->sync();
         });
     }
-    comm_barrier(c->comm);              // rank 0 has copied the arrays: they may change again
+    comm_barrier(c->comm);              // rank 0 has copied the arrays (or none needs a copy): training may go on
     c->stall = now_seconds() - begin;
 }
 

@@ -14,9 +14,9 @@
 #include "src/base/file.h"
 #include "src/base/lock.h"
 
-constexpr size_t kPendingBytes = 4 << 20;       // limit of lines that wait for the disk; more are lost
+constexpr size_t kPendingBytes = 4 << 20;       // how much can wait for the disk; further lines are lost
 
-// Writes *text and removes from it what was written. Returns 0, or errno; EAGAIN if nobody read for `patience` ms.
+// Writes *text and removes from it what was written. Returns 0 or errno; EAGAIN if fd took nothing for `patience` ms.
 static int write_all(int fd, std::string* text, int patience) {
     while (!text->empty()) {
         pollfd wait = {fd, POLLOUT, 0};
@@ -29,7 +29,7 @@ static int write_all(int fd, std::string* text, int patience) {
     return 0;
 }
 
-// Adds an event to *metrics. seconds: (step, seconds) of the valid "train" events so far.
+// Adds an event to *metrics. seconds: (step, seconds) of the valid "train" events from unix time `since` on.
 static void read_event(const Json& line, const char* what, double since, Metrics* metrics, LossPoints* seconds) {
     const std::string event = line.get_string("event", what);
     const uint64_t number = line.get_u64("step", what);
@@ -38,7 +38,7 @@ static void read_event(const Json& line, const char* what, double since, Metrics
     line.find("loss").as_double(&loss);
     line.find("step_ms").as_double(&step_ms);
     const int64_t step = int64_t(number);
-    // A resume drops points from `resumed` on: the run has gone back to the state after `step` steps.
+    // A "resume" event drops the points from `resumed` on, because the run went back to the state after `step` steps.
     const auto add = [&](const char* kind, LossPoints* points, double value, int64_t resumed) {
         const int64_t first = event == kind ? step : event == "resume" ? resumed : INT64_MAX;
         while (!points->empty() && points->back().first >= first) points->pop_back();

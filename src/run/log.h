@@ -1,8 +1,8 @@
-// log.h -- what users and programs read: the console, OUT/metrics.jsonl. Only rank 0 has a Log.
+// log.h -- writes the console and OUT/metrics.jsonl, which users and programs read. Only rank 0 has a Log.
 //
-// metrics.jsonl is append-only and flushed per line. A "resume" event at step n makes lines above it invalid: all of
-// steps after n, and the "train" and "warn" events of step n. No failed write ends a run: lines wait in memory, and
-// console output that nobody reads is lost.
+// metrics.jsonl only grows, and each line is written at once. A "resume" event at step n makes these lines above it
+// invalid: all events of steps after n, and the "train" and "warn" events of step n. A failed write does not end a run:
+// lines wait in memory (up to 4 MiB), and console output that nobody reads is lost.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,31 +11,31 @@
 #include "src/base/json.h"
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, loss) in order of step
-// The losses of metrics.jsonl, without lines that a resume made invalid. Skips lines that are no events. Throws
-// kExitNoInput.
+// What read_metrics returns: the losses of metrics.jsonl without the lines that a resume made invalid. It skips lines
+// that are no events. It throws kExitNoInput.
 struct Metrics {
     LossPoints train, val;
-    double trained = 0;                         // seconds of valid steps, logged from unix time `since` on
+    double trained = 0;                         // seconds that the valid steps took, of those logged since `since`
 };
 Metrics read_metrics(const std::string& path, double since = 0);
-double unix_seconds();                          // the clock of the events' "time"
+double unix_seconds();                          // seconds since 1970: the clock of the events' "time"
 
 struct Log {
-    // Opens OUT/metrics.jsonl: a new file, or on a resume the old one, to append to it after an incomplete last line is
-    // cut off. Throws kExitWrite. out_dir "": console only.
+    // Opens OUT/metrics.jsonl, which it empties unless `resumed`. On a resume it cuts off an incomplete last line, and
+    // appends. Throws kExitWrite. out_dir "": the log writes on the console only.
     Log(const std::string& out_dir, bool resumed);
     ~Log();
     Log(const Log&) = delete;
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // prints a line on the console
     void piece(const std::string& text);        // prints a part of a line
-    void event(const JsonLine& line);           // adds "time" and writes it; its first key is "event"
-    void sync();                                // puts metrics.jsonl on disk; also from another thread
+    void event(const JsonLine& line);           // adds "time" to the line and writes it; its first key is "event"
+    void sync();                                // fdatasync of metrics.jsonl; any thread may call it
 
   private:
     void add(const std::string& line);
-    void follow();                              // opens a new file if this one was rotated or deleted; errors only warn
+    void follow();                              // opens the path again if the file was moved or deleted; only warns
     int fd = -1;                                // metrics.jsonl; -1: none
     std::string path, pending;                  // pending: lines that could not be written yet
     int file_error = 0, console_error = 0;      // errno of the last write
-    bool lost = false;                          // the file's name is taken; a warning said so
+    bool lost = false;                          // the path could not be opened again; a warning said so
 };

@@ -1,4 +1,4 @@
-// report.cpp -- what rank 0 writes about a run: header, steps, scores, samples, the end (run.h).
+// report.cpp -- rank 0 reports a run: the header, steps, scores, samples and the end (run.h).
 #include "src/run/report.h"
 #include <algorithm>
 #include <cmath>
@@ -45,8 +45,8 @@ static void print_header(const Reporter* r, size_t parameters) {
     r->log->text("output  %s", o.out_dir.c_str());
 }
 
-// Writes config.json, which has the resolved options and facts about this start. Writes these facts to metrics.jsonl,
-// too.
+// Writes config.json with the resolved options and the facts of this start, such as its ranks and device. Writes the
+// facts to metrics.jsonl, too.
 static void write_facts(Reporter* r, size_t parameters, int64_t step) {
     const Options& o = *r->options;
     std::vector<std::string> ranks;
@@ -84,8 +84,8 @@ std::string loss_spike(LossPoints losses, double guess) {
     return rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
 }
 
-// Returns a warning if the log's last start has saved a checkpoint later than `step`, and the checkpoint is missing.
-// Else returns "".
+// Returns a warning if the log mentions, since its last "resume", a checkpoint of a later step than `step` whose folder
+// is missing. Else returns "".
 static std::string missing_save(const Run& run, const std::string& log, int64_t step) {
     const std::string event = "{\"event\":\"ckpt\",\"step\":";
     const size_t at = log.rfind(event), resumed = log.rfind("{\"event\":\"resume\"");
@@ -158,7 +158,7 @@ static std::string duration(double seconds) {
     return h ? format("%lld:%02lld:%02lld", h, m % 60, s % 60) : format("%lld:%02lld", m, s % 60);
 }
 
-static float ms(double seconds) { return float(seconds * 1e3); }       // needs no more digits than a float has
+static float ms(double seconds) { return float(seconds * 1e3); }       // as a float, so that the log has few digits
 
 void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
@@ -191,7 +191,7 @@ void report_step(Reporter* r, const StepStats& s) {
     r->printed = now;
     std::string text = format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
                               (long long)s.step, (long long)o.steps, std::fabs(s.loss), s.lr, std::fabs(s.norm),
-                              s.seconds * 1e3, speed);             // fabs: x86's own NaN would print as -nan
+                              s.seconds * 1e3, speed);             // fabs: x86's default NaN prints as -nan
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
     for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
     if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
@@ -252,7 +252,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     try {
         trained = read_metrics(path_join(folder, "metrics.jsonl"), unix_seconds() - wall).trained;
     } catch (const Error&) {}                   // the file is gone
-    trained = std::min(trained, wall);          // it can be more if the clock was changed
+    trained = std::min(trained, wall);          // more than `wall` means that the clock was changed
     r->log->text("time    %.1f s, %.1f %% of it trained, %d restarts", wall, 100 * trained / wall, job_restarts());
     r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
                       .add("goodput", float(trained / wall)).add("wall_s", float(wall)).add("train_s", float(trained))

@@ -25,7 +25,7 @@ const std::string& Run::shown() const { return lock ? lock->path : out_dir; }
 
 namespace {
 
-// Returns the run folder that `path` means: itself, or the run that it is a checkpoint of; "" if it is neither.
+// Returns the run folder that `path` means: `path` itself, or the run whose checkpoint it is. Returns "" if neither.
 std::string run_of(const std::string& path) {
     const std::string folder = checkpoint_named(path);
     if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
@@ -36,7 +36,7 @@ std::string run_of(const std::string& path) {
     return slash == std::string::npos ? run : folder.substr(0, slash);
 }
 
-// Returns what a path contributes to a run's name: at most 32 letters, digits, - and dots, with _ for other characters.
+// Returns a path's part of a run's name: the first 32 bytes of its stem, with _ for all but letters, digits, - and .
 std::string name_of(const std::string& path) {
     const std::filesystem::path real = std::filesystem::weakly_canonical(path);     // of "." or runs/last, too
     std::string all = is_directory(real.string()) ? real.filename() : real.stem(), name;
@@ -46,7 +46,7 @@ std::string name_of(const std::string& path) {
     return name;
 }
 
-// Makes runs/PRESET-DATA-DATE-TIME: two runs that start in the same second have a folder each.
+// Makes runs/PRESET-DATA-DATE-TIME, or that with -2, -3, ... if another run has made the folder in the same second.
 std::string make_default_folder(const Options& options) {
     const std::string of = options.init.empty() ? "" : run_of(options.init);
     std::string model = options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);
@@ -62,7 +62,7 @@ std::string make_default_folder(const Options& options) {
     return folder;
 }
 
-// Returns the run in runs/ that wrote its log last; "" if there is none.
+// Returns the run in runs/ whose log was written last; "" if there is none.
 std::string newest_run() {
     std::pair<std::filesystem::file_time_type, std::string> newest = {std::filesystem::file_time_type::min(), ""};
     for (const std::string& log : expand_glob("runs/*/metrics.jsonl")) {
@@ -74,7 +74,7 @@ std::string newest_run() {
     return newest.second;
 }
 
-// Locks the folder until the process ends, and ckpt/ in it if there is one. Throws kExitWrite.
+// Locks the run's folder, and ckpt/ in it if there is one, until the process ends. Throws kExitWrite.
 void lock_run(Run* run) {
     run->lock = std::make_shared<FolderLock>();
     run->ckpt_lock = std::make_shared<FolderLock>();
@@ -83,10 +83,10 @@ void lock_run(Run* run) {
     if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
-constexpr char kCache[] = "cache";          // what build/prep makes of texts, if the user has no cache
+constexpr char kCache[] = "cache";          // where build/prep puts tokens if the user has no cache folder
 
-// Returns whether the folder holds nothing but locks, a cache, and perhaps ckpt/ with nothing but locks: users may make
-// ckpt/ a link to another disk before the run.
+// Returns whether the folder holds nothing but locks, a cache, and a ckpt/ with nothing but locks. A user may have made
+// ckpt/, as a link to another disk, before the run.
 bool is_empty_run(const std::string& folder) {
     const std::string ckpt = path_join(folder, "ckpt");
     for (const std::string& inside : {folder, ckpt})
@@ -108,7 +108,7 @@ std::string fresh_id() {
     return format("%016llx", (unsigned long long)id);
 }
 
-// Returns the run that --resume means.
+// Returns the folder of the run that --resume means. kExitNoInput if there is none; kExitUsage if --out-dir is another.
 std::string folder_to_resume(const Options& o) {
     const bool chosen = o.resume != "auto";
     const std::string folder = chosen ? run_of(o.resume) : o.out_dir.empty() ? newest_run() : without_slash(o.out_dir);
@@ -119,7 +119,7 @@ std::string folder_to_resume(const Options& o) {
     return folder;
 }
 
-// kExitUsage for a folder with a file of another program that a run would overwrite.
+// Throws kExitUsage if a file in the folder that the run would write is one of another program.
 void check_files(const std::string& folder) {
     for (const auto& [name, key] : {std::pair("config.json", "\"run\""), {"metrics.jsonl", "\"event\""}}) {
         const std::string path = path_join(folder, name), text = file_exists(path) ? read_file(path) : "";
@@ -128,21 +128,21 @@ void check_files(const std::string& folder) {
     }
 }
 
-// Rank 0 chooses folder and checkpoint. Returns the options in the run's config.json: even a run that never saved
-// starts again with them.
+// Rank 0 chooses the run's folder and checkpoint and puts them into *run. On a resume it returns the text of the run's
+// config.json, even if the run never saved; "" if there is none.
 std::string choose_folder(const Options& o, Run* run) {
     run->out_dir = without_slash(o.out_dir);
     if (o.resume.empty()) return "";
     const std::string folder = run->out_dir = folder_to_resume(o), asked = without_slash(o.resume);
     const std::string latest = path_join(folder, "ckpt/latest"), config = path_join(folder, "config.json");
     check_files(folder);
-    // Locks before it chooses a checkpoint: a run that still has the lock may be about to save a newer one.
+    // The lock comes before the choice of a checkpoint, because a run that holds the lock may be saving a newer one.
     if (!o.dry_run && is_directory(folder)) lock_run(run);
     run->id = run_id(config);
     run->checkpoint = asked == "auto" || asked == folder ? find_checkpoint(folder) : resolve_model_folder(asked);
     const std::string of = run->resumed() ? run_id(path_join(run->checkpoint, "state.json")) : "";
     if (run->id.empty()) run->id = of;
-    // The folder may have been moved since a supervised run last looked, and another run may have its name.
+    // Since a supervised run last checked its folder, a user may have moved it, and another run may have its name now.
     if (const char* const mine = std::getenv("LOCKSTEP_RUN"); mine && run->id != mine)
         die(kExitUsage, "--np: %s: got %s there, want run %s, which was started in it and was moved or deleted; resume "
             "that one where it is now", folder.c_str(), run->id.empty() ? "no run" : ("run " + run->id).c_str(), mine);
@@ -158,7 +158,8 @@ std::string choose_folder(const Options& o, Run* run) {
     return saved;
 }
 
-// Refuses a folder with files in it, unless --force is given. Refuses any folder that contains inputs of this run.
+// Sets run->overwrite if the folder has files. kExitUsage if it has and is not a run's or --force is missing, if a new
+// run would overwrite its own inputs there, or if the frozen model of --init is in it.
 void check_folder(Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     if (o.tuning.freezes() && whole(o.init).starts_with(whole(run->out_dir)))
@@ -203,9 +204,9 @@ void claim_run(Run* run, Options* options, const std::string& model, Comm* comm)
         check_folder(run, *options, model);
         make_directories(run->out_dir);
         lock_run(run);
-        run->created = fresh;               // a start that does not get the lock removes nothing
+        run->created = fresh;               // set after the lock: a start without the lock must remove nothing
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
-        check_folder(run, *options, model);     // again: before the lock, another run may have been writing
+        check_folder(run, *options, model);     // again, because another run may have written before this lock
     }
     if (run->id.empty()) run->id = fresh_id();
     options->out_dir = run->out_dir = comm_first_text(comm, run->out_dir);
@@ -295,8 +296,7 @@ Fields data_fields(const Arena& arena, const Data& data) {
     return fields;
 }
 
-// The error says what to do: more ranks than replicas need a larger --replicas, and if that does not divide the
-// micro-batches, more micro-batches.
+// The error names what helps: fewer ranks, or a larger --replicas, which may need a larger --total-batch-size.
 void check_ranks(const Options& o, int ranks) {
     if (o.replicas % ranks == 0) return;
     std::vector<std::string> work;
@@ -326,7 +326,7 @@ constexpr struct { int number; const char* name; } stop_signals[] = {
 bool say(const char* line) { return stop_is_said && write(STDERR_FILENO, line, strlen(line)) > 0; }
 
 void on_signal(int signal) {
-    const int interrupted = errno;              // the interrupted code may be about to read errno
+    const int interrupted = errno;              // this handler must not change errno for the code that it interrupts
     const bool stop = signal != SIGUSR2;
     if (stop && !stop_requested()) first_stop = now_seconds();
     const bool again = stop_requests(requests.fetch_or(1u << signal)) != 0;
