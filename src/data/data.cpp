@@ -1,4 +1,4 @@
-// data.cpp -- what --data and --val-data mean: which files, which part is validation, and what build/prep is asked for.
+// data.cpp -- opens the data: decides which files are read and which part is validation, and asks build/prep for texts.
 #include "src/data/data.h"
 #include <algorithm>
 #include <cmath>
@@ -47,16 +47,16 @@ void check_unchanged(const Data& data) {
 }
 
 namespace {
-// All tokens of a source.
+// All tokens of --data or of --val-data, before the training and validation parts are cut out.
 struct Tokens {
     std::vector<Shard> shards;
-    std::shared_ptr<Content> files = {};    // of shards that the user gave
-    uint64_t count = 0, cut = 0;            // tokens, and where validation begins
-    std::string content = {};               // identifies the shards; empty: train_hash and val_hash identify the tokens
+    std::shared_ptr<Content> files = {};    // the token files that the user gave; null: build/prep made the tokens
+    uint64_t count = 0, cut = 0;            // number of tokens; the first token of validation
+    std::string content = {};               // identifies the user's files; empty: train_hash and val_hash do that
     std::string train_hash = {}, val_hash = {}, note = {};
 };
 
-// Returns tokens [from, to) as a dataset.
+// Returns the dataset of tokens [from, to), counted over all shards.
 Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
     Dataset d = {.T = T, .hash = from == 0 ? tokens.train_hash : tokens.val_hash, .content = tokens.files};
     std::string identity = tokens.content;
@@ -78,7 +78,7 @@ Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
     return d;
 }
 
-// Returns what the first rank of this host has.
+// Both return the value of this host's first rank; with comm null, `mine`. Collective.
 template <class T> T of_leader(Comm* comm, const T& mine) {
     return comm ? comm_gather(comm, mine)[size_t(comm->host * comm->local_size)] : mine;
 }
@@ -108,7 +108,7 @@ Tokens open_shards(const std::vector<std::string>& files, bool split, Comm* comm
     return all;
 }
 
-// Opens what build/prep has made of a text.
+// Opens the tokens that build/prep has made from a text. kExitBadContent if their file is cut short.
 Tokens open_prepared(const std::string& path, const std::string& folder) {
     const PreparedTokens about = read_prepared(folder);
     const auto file = std::make_shared<InputFile>(path_join(folder, "tokens.bin"), "data");
@@ -120,8 +120,8 @@ Tokens open_prepared(const std::string& path, const std::string& folder) {
             .val_hash = about.val_hash, .note = about.note};
 }
 
-// Whether the data are a file of tokens, and for validation perhaps another one, that have no text. build/prep knows
-// what all others are.
+// Returns whether --data, and --val-data if given, are each one file of tokens, and nothing needs text. Then build/prep
+// is not asked.
 bool is_tokens(const DataOptions& o) {
     const auto is_token_file = [](const std::string& path) {
         return file_exists(path) && !is_directory(path) && format_of(path) != Format::text &&
@@ -133,14 +133,14 @@ bool is_tokens(const DataOptions& o) {
         (o.val_data.empty() || is_token_file(o.val_data));
 }
 
-// Whether the run is one on the built-in stories in bytes. Those are prepared when the program is built.
+// Returns whether the data are the built-in stories in bytes, whose tokens the build of this program has made.
 bool is_default(const DataOptions& o) {
     const bool bytes = o.tokenizer.empty() || o.tokenizer == "byte";
     const bool fresh = o.init.tokenizer.empty() && o.init_vocab == 0 && o.vocab_size == 0;
     return o.data.empty() && o.val_data.empty() && bytes && fresh && o.prompt.empty() && o.task.empty() && !o.whole;
 }
 
-// Returns whether all folders of an answer are there.
+// Returns whether all folders that build/prep's answer names exist, with their files.
 bool is_there(const std::string& text) {
     const PrepAnswer answer = parse_prep_answer(text, "");
     const auto is = [](const std::string& folder, const char* file) {
@@ -159,7 +159,7 @@ PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
     const auto progress = [&] { if (comm) comm_progress(comm, -1, "reading text"); };
     const std::string request = data_request(o);
     std::string answer = leads(comm) ? ask_prep(request, progress) : "";
-    if (leads(comm) && !is_there(answer)) answer = ask_prep(request, progress);     // the cache was just emptied
+    if (leads(comm) && !is_there(answer)) answer = ask_prep(request, progress);     // the cache was emptied since
     return parse_prep_answer(text_of_leader(comm, answer), "");
 }
 
@@ -178,7 +178,7 @@ void require_samples(const Dataset& d, const std::string& path, const char* part
         "--seq-len", path.c_str(), with_commas(d.tokens).c_str(), part, ull(d.T) + 1);
 }
 
-// Checks the first 2^28 tokens, in about a second, so that a bad one does not end a run hours later.
+// Reads the first 2^28 tokens, which takes about a second, so that a bad token among them is found now and not later.
 void check_tokens(const Dataset& set, int vocab_size) {
     if (!set.content) return;           // build/prep has made them
     uint64_t left = uint64_t(1) << 28;
@@ -237,7 +237,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
     }
     if (!o.whole) require_samples(data.train, o.data, "training");
     if (o.evaluates) require_samples(data.val, val_path, o.whole ? "usable" : "validation");
-    if (!o.whole)                           // else all of them are read at once
+    if (!o.whole)                           // with `whole` eval reads all of them at once
         for (const Dataset* part : {&data.val, &data.train}) check_tokens(*part, data.vocab_size);
     data.train.description = describe(data, answer.files, tokens, o);
     return data;

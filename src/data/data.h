@@ -1,14 +1,14 @@
-// data.h -- datasets of tokens, from .npy, llm.c shards or nanoGPT bins, one file or many, or from text as build/prep
-// prepares it.
+// data.h -- datasets of tokens: from token files (.npy, llm.c shards, nanoGPT's .bin), one or many, or from texts that
+// build/prep tokenizes.
 //
-// Sample i of a shard has the T tokens from i*T on as inputs, and those from i*T+1 on as targets. A shard has
-// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with what the
-// tokenizer puts before each and an end-of-text token behind. In this program's own tokenizers these are one token,
-// which stands before each, and a single text has none. Another tokenizer's stands before a single text, too.
+// Sample i of a shard has tokens [i T, i T + T) as inputs and tokens [i T + 1, i T + T + 1) as targets. A shard has
+// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined. This program's
+// own tokenizers put an end-of-text token before each document, and none into a single text. Other tokenizers put their
+// begin token, if they have one, before each document or single text, and end-of-text behind each document.
 //
-// The validation data are val_data, or else files of `data` with such names (src/text/sources.h), or else the last
-// tenth of `data`: of the characters of a single text, of the tokens of token files, and of several documents those
-// that begin in the last tenth of the bytes, at least one.
+// The validation data are val_data; else the files of `data` that are named val, valid, dev or eval (sources.h in
+// src/text has all names); else the last tenth of `data`. That is a tenth of the characters of a single text, of the
+// tokens of token files, or the documents that begin in the last tenth of the bytes, at least one.
 //
 // Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
@@ -26,44 +26,44 @@
 struct InputFile;                       // src/base/file.h
 using InputFiles = std::vector<std::shared_ptr<InputFile>>;
 
-// This bit of a token of 4 bytes says that it is not trained on.
+// A 4-byte token with this bit set is not trained on: as a target it counts as -1.
 constexpr uint32_t kUntrained = 1u << 31;
 
 // Consecutive tokens in a file.
 struct Shard {
     size_t width = 2;                   // bytes of a token: 2, 4 or 8, unsigned, little-endian
-    uint64_t begin = 0, tokens = 0;     // where they begin in the file; how many
-    std::string name;                   // for messages
+    uint64_t begin = 0, tokens = 0;     // number of the first token in the file; how many tokens
+    std::string name;                   // the file's name, for messages
     std::shared_ptr<InputFile> file = {};
     uint64_t offset = 0;                // where the file's first token begins, in bytes
-    bool masked = false;                // tokens that are not trained on have the bit kUntrained
+    bool masked = false;                // some tokens have the bit kUntrained
 
-    // Reads tokens [first, first + n) with their bit kUntrained; safe from any thread. kExitBadContent: one is not
-    // below vocab_size.
+    // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call it. kExitBadContent
+    // if a token is not below vocab_size.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
 
 // Files that stay open while a run reads them.
 struct Content {
     InputFiles files;
-    uint64_t hash = 0;                  // at the start; 0: another rank of this host checks them
+    uint64_t hash = 0;                  // content_hash at the start; 0: another rank of this host checks the files
 };
 
 struct Dataset {
     std::vector<Shard> shards = {};
-    std::vector<uint64_t> first = {};   // number of each shard's first sample, and the total at the end
-    int T = 0;
+    std::vector<uint64_t> first = {};   // number of each shard's first sample; at the end the number of samples
+    int T = 0;                          // tokens per sample
     uint64_t samples = 0, tokens = 0;
     std::string hash = {};              // identifies the tokens; hexadecimal
-    std::shared_ptr<Content> content = {};  // the user's files; null: build/prep has made the tokens
+    std::shared_ptr<Content> content = {};  // the user's token files; null: build/prep has made the tokens
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
-    // Copies T inputs and T targets of sample i < samples. kExitBadContent: a bad token, a file cut short. Any thread.
+    // Copies the T inputs and T targets of sample i < samples. Thread-safe. kExitBadContent: a bad token, a short file.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
-    uint64_t trained(uint64_t i, int vocab_size) const;     // how many targets of sample i are not -1
+    uint64_t trained(uint64_t i, int vocab_size) const;     // the number of sample i's targets that are not -1
 };
 
-// The text files of a model's folder; one that is not there is empty.
+// The contents of the text files in a model's folder; "" for a file that does not exist.
 struct ModelTexts {
     std::string config = {}, generation_config = {}, tokenizer_config = {}, special_tokens_map = {}, tokenizer = {},
         chat_template = {};
@@ -76,35 +76,35 @@ ModelTexts read_model_texts(const std::string& folder);
 
 struct DataOptions {
     std::string data = {}, val_data = {};   // paths; empty: the built-in stories
-    std::string tokenizer = {};             // as --tokenizer; empty: init.tokenizer, else byte for text
-    std::string chat_template = {};         // as --chat-template
-    ModelTexts init = {};                   // of the model to start from
-    std::string init_path = {};             // of its tokenizer.json
-    std::string init_weights = {};          // the folder of its weights, if a run begins with them
-    std::string prompt = {}, task = {};     // as --prompt and --task
-    std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
-    int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
+    std::string tokenizer = {};             // value of --tokenizer; empty: init.tokenizer, else "byte" for texts
+    std::string chat_template = {};         // value of --chat-template
+    ModelTexts init = {};                   // text files of the model that the run starts from
+    std::string init_path = {};             // path of that model's tokenizer.json
+    std::string init_weights = {};          // folder of that model's weights, if the run begins with them; else ""
+    std::string prompt = {}, task = {};     // values of --prompt and --task
+    std::string cache = {};                 // folder for prepared texts if the user has no cache; may be ""
+    int init_vocab = 0, vocab_size = 0;     // that model's vocabulary, or 0; value of --vocab-size, or 0
     int seq_len = 0;                        // T
-    int skip_bad_lines = 0;                 // as the option
-    std::string frozen_by = {};             // the option that freezes its embedding: no token can be added; or ""
+    int skip_bad_lines = 0;                 // value of --skip-bad-lines
+    std::string frozen_by = {};             // the option that freezes the embedding, so no token can be added; or ""
     bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty
-    bool says = true;                       // build/prep reports its progress on stderr
+    bool says = true;                       // build/prep prints notes and warnings on stderr
 };
 
 // What the trainer knows of a tokenizer: the bytes of each token, the tokens that begin and end a text, and the files
-// that it copies into checkpoints unread.
+// that it copies into checkpoints without reading them.
 struct Vocabulary {
-    std::string name = "none";              // of the tokenizer: "byte", "gpt2", its file; "none": tokens have no text
-    int tokens = 0;                         // how many the tokenizer has; a model may have more
+    std::string name = "none";              // "byte", "gpt2" or the tokenizer's file; "none": tokens have no text
+    int tokens = 0;                         // the tokenizer's number of tokens; a model may have more
     std::vector<int> ends = {};             // tokens that end a text or a turn
-    DocumentTokens documents = {};          // that stand around each document
-    std::vector<int> untrained = {};        // control tokens of the data whose rows in the model are not trained
-    std::string config = "{}";              // members that config.json gets: which tokens begin and end a text
+    DocumentTokens documents = {};          // the tokens before and behind each document
+    std::vector<int> untrained = {};        // control tokens of the data whose rows in --init's weights are untrained
+    std::string config = "{}";              // members for config.json: which tokens begin and end a text
     bool chats = false;                     // the training data are conversations
-    bool is_bpe = false;                    // GGUF has a form for it
-    std::vector<std::string> bytes = {};    // of each of the model's tokens; empty for control tokens and unused ids
-    std::vector<std::pair<std::string, std::string>> files = {};    // names and contents
+    bool is_bpe = false;                    // the tokenizer is BPE, so GGUF can express it
+    std::vector<std::string> bytes = {};    // one per id of the model; empty for control tokens and unused ids
+    std::vector<std::pair<std::string, std::string>> files = {};    // names and contents of the tokenizer's files
 
     bool has_text() const { return !bytes.empty(); }
     // Returns a token's bytes. Control tokens and unused ids give an empty string.
@@ -113,57 +113,57 @@ struct Vocabulary {
     }
 };
 
-// Multiple-choice questions, as HellaSwag, ARC, PIQA and MMLU ask them. An ending's score is the sum of log p of its
-// tokens; the rule is that of the lm-evaluation-harness (0.4, api/task.py and models/huggingface.py).
+// Multiple-choice questions, such as those of HellaSwag, ARC, PIQA and MMLU. An ending's score is the sum of log p of
+// its tokens, as in the lm-evaluation-harness (0.4, api/task.py and models/huggingface.py).
 struct Task {
-    struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
-    // A question: the row of its first ending, the number of the right ending, the length of each ending.
+    struct Row { std::vector<int> tokens; int scored; };        // a text; the number of tokens at its end to score
+    // A question: the number of its first ending's row, the index of the right ending, each ending's characters.
     struct Item { size_t first; int label; std::vector<size_t> characters; };
     std::string name;                       // the file's name without .jsonl
-    std::vector<Row> rows;                  // each a context and one ending
+    std::vector<Row> rows;                  // a row is a context and one ending
     std::vector<Item> items;
 };
 // acc is the share of questions whose right ending has the largest score; acc_norm compares the scores per character.
 struct TaskScore {
     std::string name;
     uint64_t items = 0, right = 0, right_norm = 0;
-    double chance = 0;                      // share of right answers by guessing
-    uint32_t requests = 0;                  // requests to stop that ended it early
+    double chance = 0;                      // expected share of right answers by guessing
+    uint32_t requests = 0;                  // requests to stop that ended the scoring early
     std::string text() const;               // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
 };
 
 struct Data {
     Dataset train = {}, val = {};
-    Vocabulary vocabulary = {};             // it has no text if the data are tokens without a tokenizer
-    int vocab_size = 0;                     // rows of the embedding; the tokenizer may have fewer tokens
-    std::vector<int> start = {};            // tokens with which a sample begins: those of --prompt
-    Task task = {};                         // questions of --task; without it there are none
+    Vocabulary vocabulary = {};             // has_text() is false if the data are tokens without a tokenizer
+    int vocab_size = 0;                     // V, rows of the embedding; the tokenizer may have fewer tokens
+    std::vector<int> start = {};            // the tokens of --prompt, with which a sample begins
+    Task task = {};                         // the questions of --task; empty without --task
 };
-// Throws kExitBadContent if the content of an open data file has changed since the start: a checkpoint would identify
-// other data than the run has read. A new file under the same name does not matter, because the old one stays open.
+// Throws kExitBadContent if the content of an open token file has changed since the start, because a checkpoint would
+// name other data than the run has read. A new file under the same name does no harm: the old one stays open.
 void check_unchanged(const Data& data);
 
-// Opens the data. The first rank of each host asks build/prep for all that depends on text; the others wait.
-// Collective; comm null: one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
+// Opens the data. The first rank of each host asks build/prep for everything that depends on text, and the others wait.
+// Collective; comm is null for one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
 Data open_data(const DataOptions& options, Comm* comm);
 
-// Prepares the batches of the next step in the background.
+// Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {
     struct Batch { std::vector<int> tokens, targets; };         // (B,T)
     // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must outlive the loader.
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                 uint64_t first_step);
     const Batch& next();                                        // this rank's next batch; valid until the next call
-    uint64_t step_targets() const { return given.targets; }     // targets of its step other than -1, over all ranks
-    Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch at once, for the audit
+    uint64_t step_targets() const { return given.targets; }     // that batch's step: targets not -1, over all ranks
+    Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch of the run, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
     std::shared_future<Step> prepare();
     const Dataset& data;
     const Sampler sampler;
     const int vocab_size, first_batch, last_batch;
-    uint64_t step;                                              // the next one to prepare
-    Step given;                                                 // the one from which next() returns batches
-    size_t taken = 0;                                           // how many of them it has returned
-    std::shared_future<Step> coming;                            // the step after it
+    uint64_t step;                                              // the next step to prepare
+    Step given;                                                 // the step from which next() returns batches
+    size_t taken = 0;                                           // how many of its batches next() has returned
+    std::shared_future<Step> coming;                            // the step after it, which a thread prepares
 };

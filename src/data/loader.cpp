@@ -17,7 +17,7 @@ BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const {
 }
 
 std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
-    return std::async([this, step = step++] {       // if no thread can start, next() does this
+    return std::async([this, step = step++] {       // if no thread can be started, next() runs this
         Step made;
         for (int k = first_batch; k < last_batch; k++) made.batches.push_back(micro_batch(step, k));
         for (int k = 0; k < sampler.G; k++)

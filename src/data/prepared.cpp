@@ -4,7 +4,7 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 
-// Calls f with the name and the field of every option.
+// Calls f(name, field) for every field of DataOptions.
 template <class O, class F> static void each_option(O& o, const F& f) {
     f("data", o.data);
     f("val_data", o.val_data);
@@ -52,7 +52,7 @@ DataOptions parse_data_request(const std::string& request) {
 
 // ---- the answer
 
-// A row is its tokens and then how many are scored; an item its first row, its label and the lengths of its endings.
+// A row is a list of its tokens and then `scored`. An item is a list of `first`, `label` and then `characters`.
 static std::string task_json(const Task& task) {
     std::vector<std::string> rows, items;
     for (Task::Row row : task.rows) {

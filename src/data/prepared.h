@@ -1,5 +1,5 @@
-// prepared.h -- what the trainer and build/prep tell each other. The trainer sends DataOptions, and build/prep answers
-// with folders in a cache: the tokens of each text, and the vocabulary. Both are JSON on one line.
+// prepared.h -- the messages between the trainer and build/prep. The trainer sends DataOptions, and build/prep answers
+// with folders in a cache: the tokens of each text, and the vocabulary. A message is JSON on one line.
 #pragma once
 #include <functional>
 #include <string>
@@ -24,36 +24,36 @@ template <class T> std::vector<T> parse_list(const Json& json) {
 }
 
 std::string data_request(const DataOptions& options);
-DataOptions parse_data_request(const std::string& request);         // options that it leaves out have their defaults
+DataOptions parse_data_request(const std::string& request);         // an option that it lacks has its default
 
 struct PrepAnswer {
-    std::string train = {}, val = {}, vocabulary = {};  // folders; "": that part of the data is no text
-    std::vector<std::string> train_files = {}, val_files = {};  // of tokens; without any val is a part of train
+    std::string train = {}, val = {}, vocabulary = {};  // folders; "": there is none, as for token files
+    std::vector<std::string> train_files = {}, val_files = {};  // token files; with no `val` at all train is split
     std::string files = {};                 // "; training: a.txt, b.txt; validation: valid.txt; not taken: test.txt"
-    std::vector<int> start = {};            // as in Data
+    std::vector<int> start = {};            // Data::start
     Task task = {};
 };
-// Writes an answer. Its folders are names in `folder`.
+// Returns the message. The answer's folders are names of folders inside `folder`.
 std::string prep_answer(const PrepAnswer& answer, const std::string& folder);
-// Reads an answer, whose folders become paths. folder: where they are; "": as the answer says.
+// Reads the message and makes paths of its folders. folder: the folder that they are in; "": the one in the message.
 PrepAnswer parse_prep_answer(const std::string& answer, const std::string& folder);
 
-// Asks build/prep. progress is called while it works. Throws its error; kExitNoInput: build/prep is missing.
+// Runs build/prep and returns its answer. Calls progress() meanwhile. Throws its error; kExitNoInput if it is missing.
 std::string ask_prep(const std::string& request, const std::function<void()>& progress);
 
-// Tokens of a text, with those for training first, in a folder that is complete or absent:
+// The tokens of a text, training tokens first. They are in a folder, which is complete or does not exist:
 //
 //     tokens.bin   unsigned, little-endian
 //     tokens.json  this struct
 struct PreparedTokens {
-    uint64_t count = 0, cut = 0;            // tokens; where validation begins
+    uint64_t count = 0, cut = 0;            // number of tokens; the first token of validation
     uint64_t width = 2;                     // bytes of a token: 2 or 4
-    bool masked = false;                    // tokens that are not trained on have the bit kUntrained
-    std::string train_hash = "", val_hash = "";     // data_hash of the tokens before and behind the cut
-    std::string note = "";                  // statistics of conversations
+    bool masked = false;                    // some tokens have the bit kUntrained
+    std::string train_hash = "", val_hash = "";     // data_hash of the tokens before the cut and from the cut on
+    std::string note = "";                  // for the console: statistics of conversations
 };
 void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder);
 PreparedTokens read_prepared(const std::string& folder);    // kExitNoInput, kExitBadContent
-// Returns the hash that identifies a dataset. content: what its files and tokenizer are, and which tokens it has of
-// each shard: " begin+count" for each.
+// Returns the hash that identifies a dataset. content: describes its files and tokenizer, and has " begin+count" for
+// its tokens in each shard.
 std::string data_hash(const std::string& content);

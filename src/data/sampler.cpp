@@ -1,4 +1,4 @@
-// sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's for comparison.
+// sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's order for comparison.
 #include "src/data/sampler.h"
 #include <bit>
 #include <deque>
@@ -10,9 +10,9 @@
 #include "src/base/common.h"
 #include "src/base/numbers.h"
 
-// A Feistel network of Philox rounds over the smallest power of four >= n, repeated until the value falls below n
-// (cycle walking, Black and Rogaway 2002), which takes under four repetitions on average. There are eight rounds,
-// because with few samples each half has only a bit or two.
+// Applies a Feistel network of Philox rounds, over the smallest power of four >= n, until the value is below n (cycle
+// walking, Black and Rogaway 2002). On average that takes fewer than four applications. A network has eight rounds,
+// because with few samples each half of the value has only a bit or two.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     CHECK(i < n, "permute: got %llu, want less than %llu", (unsigned long long)i, (unsigned long long)n);
     const int half = (int(std::bit_width(n - 1)) + 1) / 2;  // bits; 4^half >= n
@@ -29,10 +29,10 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     return i;
 }
 
-// Does what ATen's CPU kernel does: it seeds MT19937 with the low 32 bits and makes a Fisher-Yates shuffle from the
-// front, with 32 random bits per swap.
+// Does what ATen's CPU kernel does: it seeds MT19937 with the low 32 bits of the seed and does a Fisher-Yates shuffle
+// from the front, with 32 random bits per swap.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-    constexpr int64_t kMost = (1ll << 32) / 20;  // from here on ATen draws 64 bits per swap
+    constexpr int64_t kMost = (1ll << 32) / 20;  // for this n and more ATen draws 64 bits per swap
     if (n >= kMost)
         die(kExitUsage, "--sampler torch: got %s samples, want less than %s; use --sampler lockstep",
             with_commas(uint64_t(n)).c_str(), with_commas(uint64_t(kMost)).c_str());
@@ -43,7 +43,7 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
     return order;
 }
 
-// Returns torch_randperm(n, seed). The last four are kept: a step may need those of two epochs, and the audit others.
+// Returns torch_randperm(n, seed). Keeps the last four, because a step may need two epochs and an audit two more.
 static std::shared_ptr<const std::vector<int64_t>> torch_order(int64_t n, uint64_t seed) {
     struct Kept { int64_t n; uint64_t seed; std::shared_ptr<const std::vector<int64_t>> order; };
     static std::mutex mutex;
@@ -63,8 +63,8 @@ uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
     if (!torch) return permute(c % n, n, seed, c / n);
 
     const uint64_t per_replica = uint64_t(G / R), replica = k / per_replica;
-    const uint64_t q = (step * per_replica + k % per_replica) * uint64_t(B) + uint64_t(b);  // number in its replica
+    const uint64_t q = (step * per_replica + k % per_replica) * uint64_t(B) + uint64_t(b);  // sequence of the replica
     const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
-    const auto order = torch_order(int64_t(n), seed + epoch);       // as in PyTorch
+    const auto order = torch_order(int64_t(n), seed + epoch);       // the seed that DistributedSampler uses
     return uint64_t((*order)[(q % length * uint64_t(R) + replica) % n]);
 }

@@ -1,5 +1,5 @@
-// shards.cpp -- recognising files and reading tokens from them. Layouts: llm.c's dataloader.h, numpy's format.py (1.0),
-// nanoGPT's prepare.py. Nothing is allocated from a number in a file before it is checked against the file's size.
+// shards.cpp -- recognises token files and reads them. Layouts: llm.c's dataloader.h, numpy's format.py (1.0),
+// nanoGPT's prepare.py. A number in a file is checked against the file's size before it decides an allocation.
 #include "src/data/shards.h"
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@ using ull = unsigned long long;
 
 // ---- one file
 
-// Returns content_hash of n files. file(i) opens file i.
+// Returns content_hash of n files. file(i) returns file i, opened.
 template <class F>
 static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs, bool all = false) {
     constexpr uint64_t kBlock = 64 << 10;
@@ -91,7 +91,7 @@ const char* format_name(Format format) {
 }
 
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
-static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
+static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // GPT-2's tokens, Llama 3's
 
 Format format_of(const std::string& path) {
     const std::string head = beginning(InputFile(path, "data"), 8);
@@ -144,13 +144,13 @@ static void read_npy_header(Shard* s) {
     s->width = size_t(width[0] - '0');
 }
 
-// Takes the width from the name. Without it refuses numbers that are no uint16 by the look of the first 64 KiB: the
-// upper halves of wider ones, at odd places, are zero, small, or 65535 in a negative one. kExitBadContent.
+// Takes the width from the name, or else 2. Then kExitBadContent if the first 64 KiB do not look like uint16: the upper
+// halves of wider numbers, at odd places, are zero, small, or 65535 in a negative number.
 static void read_raw(Shard* s) {
     for (const size_t width : {8, 4, 2})
         if (s->name.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
     const std::string head = beginning(*s->file, 65536);
-    uint32_t most[4] = {}, low = 0;             // the largest number at the places i % 4; all low bytes
+    uint32_t most[4] = {}, low = 0;             // [k]: the largest number at places k mod 4; low bytes, or-ed
     for (size_t i = 0; i + 1 < head.size() / 16 * 16; i += 2) {
         const uint32_t number = uint8_t(head[i]) + 256u * uint8_t(head[i + 1]);
         low |= uint8_t(head[i]);
@@ -188,7 +188,7 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     file->read(at, bytes.data(), bytes.size());
     for (size_t i = 0; i < n; i++) {
         uint64_t raw = 0;
-        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : width == 4 ? 4 : 8);  // nothing need be aligned
+        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : width == 4 ? 4 : 8);  // bytes may be unaligned
         const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
         if (token >= uint64_t(vocab_size))
             die(kExitBadContent, "data: %s: token %llu (byte %llu): got %llu, want less than %d, the vocabulary; is it "

@@ -34,7 +34,7 @@ void write_vocabulary(const Vocabulary& v, const std::string& folder) {
     write_file_atomic(path_join(folder, "vocabulary.json"), vocabulary_json(v));
 }
 
-// Returns the bytes of `rows` tokens. kExitBadContent: the table is cut short or too long.
+// Reads bytes.bin: the bytes of `rows` tokens. kExitBadContent if the file is too short or too long.
 static std::vector<std::string> read_table(const std::string& path, uint64_t rows) {
     const std::string table = read_file(path);
     std::vector<std::string> all;
