@@ -1,5 +1,5 @@
-// checkpoint.cpp -- commits checkpoints: a name appears only when its bytes are on disk (fsync of files, rename), and
-// it survives a power cut (fsync of folders). DONE shows that a checkpoint is complete.
+// checkpoint.cpp -- writes checkpoints atomically: a checkpoint gets its name only when its bytes are on disk (fsync of
+// files, rename), and keeps it after a power cut (fsync of folders). The file DONE shows that it is complete.
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static std::string done_text(const Done& done) {
     return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
 }
 
-// Reads the lines loosely, then accepts only what done_text writes, byte for byte.
+// Parses DONE with loose patterns. Then kExitBadContent unless done_text writes exactly these bytes.
 static Done parse_done(const std::string& text, const char* what) {
     Done done;
     for (std::string_view rest = text; !rest.empty();) {
@@ -44,15 +44,15 @@ static Done parse_done(const std::string& text, const char* what) {
 
 static std::string step_name(int64_t step) { return format("step_%08lld", (long long)step); }
 
-// Returns the step of "step_00001000", -1 for any other name.
+// Returns the step of a name such as "step_00001000"; -1 for any other name.
 static int64_t step_of(const std::string& name) {
     int64_t step = -1;
     const bool good = name.starts_with("step_") && parse_whole(std::string_view(name).substr(5), &step);
     return good && name == step_name(step) ? step : -1;
 }
 
-// Returns the names of the folders PREFIXstep_N in ckpt/, from the last step to the first. With a prefix a number may
-// follow the step, as in .bad_step_N.2.
+// Returns the names of the folders PREFIXstep_N in ckpt/, largest step first. With a prefix, a number may follow the
+// step, as in .bad_step_N.2.
 static std::vector<std::string> step_folders(const std::string& ckpt, const std::string& prefix = "") {
     std::vector<std::string> names;
     const auto step = [&](const std::string& name) {
@@ -95,7 +95,7 @@ std::string verify_checkpoint(const std::string& folder, bool checksums) try {
     }
     return "";
 } catch (const Error& error) {
-    if (error.code == kExitOther) throw;        // it cannot be read now: an older one must not take its place
+    if (error.code == kExitOther) throw;        // it is unreadable only now: no older one may replace it
     return error.message;
 }
 
@@ -146,7 +146,7 @@ std::string resolve_model_folder(const std::string& path, const std::string& oth
         file_exists(path) ? "it has none" : "it does not exist");
 }
 
-// Writes all files of a checkpoint into a new folder, DONE last.
+// Writes and fsyncs all files of a checkpoint in a new folder, DONE last.
 static void write_files(const std::string& folder, int64_t step, const CheckpointFiles& files) {
     Done done = {step, {}};
     const auto write = [&](const std::string& name, const auto& content) {
@@ -174,7 +174,7 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     sync_directory(folder);
 }
 
-// Renames a checkpoint so that no resume takes it. Returns its new name.
+// Renames a checkpoint to .bad_NAME, so that no resume takes it. Returns the new name.
 static std::string set_aside(const std::string& ckpt, const std::string& name) {
     std::string aside = ".bad_" + name;
     for (int i = 2; file_exists(path_join(ckpt, aside)); i++) aside = ".bad_" + name + "." + std::to_string(i);
@@ -182,8 +182,8 @@ static std::string set_aside(const std::string& ckpt, const std::string& name) {
     return aside;
 }
 
-// Gives the finished folder its name. If there is a checkpoint of this step already, one system call exchanges the two,
-// so that one of them has the name at any time. If the file system cannot do that, the old one is renamed first.
+// Renames the complete folder `temporary` to `name`. If a checkpoint has that name already, one system call exchanges
+// the two, so that the name always exists. If the file system cannot do that, the old one is renamed first.
 static void place(const std::string& ckpt, const std::string& temporary, const std::string& name,
                   const std::string& id) {
     const std::string final = path_join(ckpt, name);
@@ -209,8 +209,8 @@ void remove_checkpoints(const std::string& out_dir) {
     for (const char* name : {"latest", "best"}) remove_tree(path_join(ckpt, name));
 }
 
-// Removes the oldest complete checkpoints before `step`, except the best one, so that `keep` are left with that of
-// `step`. Broken ones stay and do not count.
+// Removes the oldest complete checkpoints before `step`, so that `keep` are left, that of `step` included, and the best
+// one. Incomplete ones stay and do not count. keep 0: removes none.
 static void retire(const std::string& ckpt, int64_t step, int keep, const std::string& id) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
@@ -218,7 +218,7 @@ static void retire(const std::string& ckpt, int64_t step, int keep, const std::s
         const std::string folder = path_join(ckpt, name);
         if (keep == 0 || step_of(name) >= step || is_foreign(folder, id) || !verify_checkpoint(folder, false).empty() ||
             ++kept <= keep || name == best) continue;
-        rename_file(folder, path_join(ckpt, ".del_" + name));         // never half-deleted under its own name
+        rename_file(folder, path_join(ckpt, ".del_" + name));         // a partly deleted folder must not have its name
     }
     remove_stale(ckpt);
 }
@@ -233,7 +233,7 @@ static void set_latest(const std::string& ckpt, const std::string& name) {
     write_file_atomic(path_join(ckpt, "latest"), name + "\n");
 }
 
-static void set_best(const std::string& ckpt, int64_t step) {           // if that step was saved
+static void set_best(const std::string& ckpt, int64_t step) {           // does nothing if that step was not saved
     const std::string name = step_name(step);
     if (is_directory(path_join(ckpt, name))) write_file_atomic(path_join(ckpt, "best"), name + "\n");
 }
@@ -252,7 +252,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         try { remove_tree(temporary); } catch (const Error&) {}         // the first error is reported
         throw;
     }
-    place(ckpt, temporary, name, files.run_id);     // `temporary` may be the old one now; retire removes it
+    place(ckpt, temporary, name, files.run_id);     // after an exchange `temporary` is the old one; retire removes it
     sync_directory(ckpt);
     files.progress();
     fault_point("ckpt_placed", 0, step);
@@ -264,7 +264,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
     fault_point("ckpt_best", 0, step);
     try {
         retire(ckpt, step, keep, files.run_id);
-    } catch (const Error& error) {                                      // the new one is safe; only space is lost
+    } catch (const Error& error) {                                      // the new one is complete; only space is lost
         warn("old checkpoints stay: %s", error.message.c_str());
     }
     return shown_path(folder);
@@ -301,7 +301,7 @@ void set_aside_newer(const std::string& out_dir, int64_t step, const std::string
     std::vector<std::string> before = step_folders(ckpt, ".bad_");
     const auto set_aside_at = [&](const std::string& name) {
         struct stat info = {};
-        stat(path_join(ckpt, name).c_str(), &info);         // the rename has set st_ctim
+        stat(path_join(ckpt, name).c_str(), &info);         // set by the rename
         return std::pair(info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
     };
     std::ranges::sort(before, std::greater(), set_aside_at);

@@ -1,5 +1,5 @@
-// safetensors.cpp -- checks each number in a file against the file's size before use; no such number alone decides how
-// much memory is allocated.
+// safetensors.cpp -- checks each number in a file against the file's size before it is used, so that a damaged number
+// cannot decide how much memory is allocated.
 #include "src/checkpoint/safetensors.h"
 #include <algorithm>
 #include <bit>
@@ -10,8 +10,8 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 
-// GPT-2 1558M needs 75 KB of header for each state array, of which a reduction may have many. The format's own limit is
-// 100 MB.
+// The largest header is 16 MB. GPT-2 1558M needs 75 KB of header per state array, and a reduction may have many arrays.
+// The format's own limit is 100 MB.
 constexpr uint64_t kMaxHeader = 1 << 24, kMaxName = 256, kMaxDims = 8, kMaxDim = uint64_t(1) << 32;
 
 static uint64_t dtype_bytes(const std::string& dtype) {     // 0: unknown
@@ -30,7 +30,7 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
 
 static std::string shown(const Json& value) { return value.text().substr(0, 60); }
 
-// Reads one entry of the header. data: how many bytes follow the header. The result's `begin` counts from there.
+// Reads one entry of the header. data: the number of bytes behind the header. `begin` counts from the header's end.
 static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_t data, const std::string& what) {
     if (name.size() > kMaxName) die_content(what, "a tensor name of " + std::to_string(name.size()) + " bytes", "256");
     const std::string where = what + ": tensor " + name;
@@ -120,7 +120,7 @@ SafeTensors open_model(const std::string& folder) {
 
 static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * spec.cols; }
 
-// A tensor of a file. begin, n: its elements in the memory of its TensorSpec.
+// A tensor as a file has it. begin, n: its elements [begin, begin + n) in the memory of its TensorSpec.
 struct FileTensor { std::string name; std::vector<uint64_t> shape; size_t begin, n; };
 static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
     const uint64_t cols = spec.cols, n = file_elements(spec);
@@ -230,8 +230,8 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         }
 }
 
-// Removes prefixes: Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model). Those of
-// torch.compile, DistributedDataParallel and PEFT stand before these.
+// Removes prefixes. Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model). Prefixes of
+// torch.compile, DistributedDataParallel and PEFT stand before that.
 static std::string plain_name(std::string name) {
     for (const std::string prefix : {"_orig_mod.", "module.", "base_model.model.", "transformer.", "model."})
         if (name.starts_with(prefix)) name.erase(0, prefix.size());
@@ -242,7 +242,7 @@ static bool holds_no_weights(const std::string& name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-// Reads a tensor, at most its first `most` values. buffer: memory that is used again for each tensor.
+// Reads a tensor into `values`, at most its first `most` elements. buffer: scratch memory that all tensors share.
 static void read_tensor(const TensorSpec& spec, const FileTensor& want, const SafeTensor& t, float* values, size_t most,
                         const std::string& path, std::vector<float>* buffer) {
     const std::string where = path + ": tensor " + t.name;
@@ -264,7 +264,7 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
         if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
                 die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
-    // Tensor 0 of a model is its head. If that is the embedding, a lm_head.weight is not used, as in transformers.
+    // Tensor 0 of a model is its head. If it is the embedding, lm_head.weight is ignored, as in transformers.
     if (table[0].name != "lm_head.weight") by_name.erase("lm_head.weight");
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;

@@ -13,15 +13,15 @@
 struct Saver {
     std::string out_dir;
     int keep;
-    std::unique_ptr<float[]> copy;          // of all arrays; null: nothing is copied
+    std::unique_ptr<float[]> copy;          // memory for a copy of all arrays; null: saves do not copy
     int64_t step = 0;
     double begin = 0;
     CheckpointFiles files = {};
     std::function<void()> before_commit = {};
-    std::future<Saved> result = {};         // last, so destroyed first: waits for the writer, which uses the rest
+    std::future<Saved> result = {};         // the last member, so destroyed first: that waits for the writer
 };
 
-static std::atomic<bool> under_way{false};  // whether a save is under way in this process
+static std::atomic<bool> under_way{false};  // a save is under way in this process
 
 static Saved save(Saver* s) {
     under_way = true;
@@ -31,7 +31,7 @@ static Saved save(Saver* s) {
         saved.folder = write_checkpoint(s->out_dir, s->step, s->files, s->keep);
     } catch (const Error& e) {
         saved.error = e;
-    } catch (const std::exception& e) {     // no memory
+    } catch (const std::exception& e) {     // such as std::bad_alloc
         saved.error = {kExitOther, e.what()};
     }
     saved.seconds = now_seconds() - s->begin;
@@ -52,7 +52,7 @@ Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& 
     if (most.rlim_cur < want)
         die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
             with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
-    // make_unique writes zeros, so that a lack of memory shows now and not at the first save.
+    // make_unique writes zeros to the memory, so that too little memory is noticed now and not in the first save.
     return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(all) : nullptr};
 }
 
@@ -72,8 +72,8 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
         std::copy_n(array.data, n, to);
         array.data = std::exchange(to, to + n);
     }
-    under_way = true;                       // since the thread may begin late
-    s->result = std::async(save, s);        // if no thread can be started, saver_result calls save
+    under_way = true;                       // here too, because the thread may begin later
+    s->result = std::async(save, s);        // if no thread can be started, saver_result runs save
 }
 
 bool saver_ready(const Saver* s) {
@@ -84,7 +84,7 @@ Saved saver_result(Saver* s) { return s->result.get(); }
 
 Saved saver_retry(Saver* s, double patience, const std::function<bool()>& stop) {
     Saved saved = saver_result(s);
-    const bool stopped = stop();            // a request from before this save does not end the wait
+    const bool stopped = stop();            // a request that came earlier does not end the wait
     const double begin = now_seconds();
     for (int tick = 0; saved.error.code == kExitWrite; tick++) {
         const double left = begin + patience - now_seconds();
