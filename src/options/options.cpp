@@ -1,4 +1,4 @@
-// options.cpp -- the table of options, and what reads it: parser, --help, presets and checks, the saved config.
+// options.cpp -- the table of options, and the code that reads it: parser, --help, presets, checks, the saved config.
 #include "src/options/options.h"
 #include <algorithm>
 #include <bit>
@@ -17,32 +17,32 @@ using O = Options;
 
 // ---- the table
 
-struct InHyper {};                      // the value is in Options::hyper, under the option's name
+struct InHyper {};                      // marks an option whose value is Options::hyper[name]
 using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
                            float Shape::*, ShapeNumber, InHyper, int Tuning::*, double Tuning::*,
                            std::string Tuning::*>;
 
-// What a resumed run does when an option differs from the saved one.
+// What a resume does with an option that is given and differs from the saved one.
 enum Resume {
-    kFixed,         // refuses it: the run's bits depend on it from the first step on
-    kTuned,         // takes it and notes it in `changed`: the bits differ from here on
-    kOpen,          // takes it: when to evaluate, save, print; where the data lie (their hash is the identity)
-    kLocal,         // ignores the saved value: it was for another start
+    kFixed,         // refuses it, because the run's bits depend on it from the first step on
+    kTuned,         // takes it and notes it in `changed`, because the bits differ from this step on
+    kOpen,          // takes it: it says when to evaluate, save or print, or where the data are (compared by hash)
+    kLocal,         // takes it, and ignores a saved value in any case: it concerns one start only
 };
 
 struct Row {
     std::string name;
-    std::string value;              // the value in --help: "N"; without capitals the words to choose from; "": a flag
+    std::string value;              // as --help shows it: "N", or in small letters the possible words; "": a flag
     Field field;
     Resume resume;
     const char* help;
-    const char* elsewhere = "";     // what llm.c, nanoGPT, Hugging Face and torchrun call it
-    Limits limits = kNotNegative;   // of a value that is a number
-    Words owners = {};              // models, optimizers, schedules or reductions that have it; empty: all
-    const char* group = "";
+    const char* elsewhere = "";     // its names in llm.c, nanoGPT, Hugging Face and torchrun, for "did you mean"
+    Limits limits = kNotNegative;   // the range of a number
+    Words owners = {};              // the models, optimizers, schedules or reductions that have the option; empty: all
+    const char* group = "";         // the title in --help
 };
 
-// Sampling and evaluating take these options; training takes all.
+// The commands, each with the options that it takes; "": all options.
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
@@ -68,7 +68,7 @@ std::vector<Row> make_table() {
     }
     static const std::string how_replicas_meet = join(meetings, "; ");
 
-    // An option of several models has one row; limits and help are those of the first.
+    // An option that several models have gets one row, with the limits and the help of the first of them.
     std::vector<Row> rows;
     const auto add = [&](const char* group, const std::vector<Row>& more) {
         for (const Row& row : more) {
@@ -198,7 +198,7 @@ const Row* find_row(const std::string& name) {
     return row == table().end() ? nullptr : &*row;
 }
 
-// Finds a preset by its name or an alias, and the model that it is of; null if there is none.
+// Finds a preset by its name or an alias. Returns its model and the preset; the model is null if there is none.
 std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
     for (const ModelInfo* m : all_models())
         for (const Preset& p : m->presets())
@@ -208,7 +208,7 @@ std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
 
 // ---- text <-> value
 
-// Returns the option with its value in `o`. Adds a hyperparameter that is not set yet.
+// Returns the row as an OptionRow, which points to the value in *o. Adds a hyperparameter that *o does not have yet.
 OptionRow row_of(const Row& row, Options* o) {
     const auto to = std::visit([&](auto field) -> OptionTarget {
         using T = decltype(field);
@@ -226,7 +226,7 @@ template <class T> bool is(const Row& row) { return std::holds_alternative<T>(ro
 bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Tuning::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
-// Returns whether the chosen model, optimizer, schedule or reduction has it; true as long as no model is chosen.
+// Returns whether the chosen model, optimizer, schedule or reduction has the option. Without a model: of any model.
 bool applies(const Row& row, const Options& o) {
     if (is<InHyper>(row))
         return std::ranges::any_of(Words{o.optimizer, o.schedule, o.reduce},
@@ -234,13 +234,13 @@ bool applies(const Row& row, const Options& o) {
     return row.owners.empty() || o.model.empty() || contains(row.owners, o.model);
 }
 
-// Returns the text that set_value reads back exactly; "" for a hyperparameter that is not set.
+// Returns the option's value as a text that set_value reads back exactly; "" for a hyperparameter that is not set.
 std::string value_text(const Row& row, const Options& options) {
     if (is<InHyper>(row) && !options.hyper.contains(row.name)) return "";
     return value_text(row_of(row, const_cast<Options*>(&options)));
 }
 
-// Returns false if the text is no value of this option.
+// Sets the option to the value in `text`. Returns false if the option cannot have this value.
 bool set_value(const Row& row, Options* options, std::string text) {
     if (row.name == "preset")
         if (const auto [of, preset] = find_preset(text); of) text = preset.name;
@@ -265,7 +265,7 @@ using ::refuse_option;
     unknown_option(name, known);
 }
 
-// Reads the option argv[*i], and moves *i on if the next argument is its value.
+// Reads the option argv[*i] with its value. Increments *i if the value is the next argument.
 void take_option(Options* o, size_t* i) {
     const std::string arg = o->argv[*i], name = option_name(arg);
     const Row* row = name.starts_with("--") ? find_row(name.substr(2)) : nullptr;
@@ -276,7 +276,7 @@ void take_option(Options* o, size_t* i) {
     if (!set_value(*row, o, value)) refuse_option(name, shown(value), wanted(*row));
 }
 
-// Takes the words that are no options, and refuses options that the command would ignore.
+// Sets the command and its paths from the words that are no options. Refuses options that the command would ignore.
 void take_command(Options* o, const Words& words, bool trains) {
     if (!words.empty()) o->command = words[0];
     if (!trains && (words.empty() || o->command == "train"))
@@ -325,8 +325,8 @@ std::string help_of_trainer(const std::string& preset) {
            "; see also --help with --preset, --model, --optimizer, --reduce or --device gpu.\n";
 }
 
-// Returns the text of --help, with the defaults of the model, preset and optimizer asked for, or for lm the options of
-// its commands. With a topic it is only the group of options whose title begins with the topic.
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. For lm it has only the
+// options of lm's commands. With a topic it has only the groups of options whose title begins with the topic.
 std::string help_text(const Options& asked, const std::string& topic, bool trains) {
     Options o;
     o.model = asked.model;
@@ -346,7 +346,7 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
         if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
         std::string words = row.help;
         if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
-        const bool defaults = applies(row, o) && !value_text(row, o).empty();    // false for one that is not set
+        const bool defaults = applies(row, o) && !value_text(row, o).empty();    // false: its default is not shown
         out += help_line(row_of(row, &o), words, 28, defaults);
     }
     if (group.empty()) die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), groups.c_str());
@@ -357,8 +357,8 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
 
 // ---- model and checks
 
-// Chooses the model of a given preset, or the default preset of a given model. Without either it is the first model. A
-// model's default preset is its first, or on a GPU its gpu_preset.
+// Chooses the model of a given preset, or the default preset of a given model. If neither is given, it takes the first
+// model. A model's default preset is its first one, or on a GPU its gpu_preset.
 const ModelInfo& choose_model(Options* o, bool gpu) {
     const ModelInfo* const of = find_preset(o->preset).first;
     if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
@@ -368,13 +368,13 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
     return model;
 }
 
-// Checks that a step's tokens are G micro-batches of B x T. A default total is adapted to B and T; a given one must
-// fit.
+// Checks that a step's tokens are G micro-batches of B x T tokens, and sets --replicas if it is 0. A default total is
+// adapted to B and T; a given one must fit. kExitUsage.
 void check_batch(Options* o, bool total_may_change) {
     const int64_t micro_batch = int64_t(o->batch_size) * o->shape.T;
     if (micro_batch > INT_MAX)
         refuse_option(*o, "batch-size", "at most " + std::to_string(INT_MAX / o->shape.T) + " at this --seq-len");
-    if (total_may_change && o->total_batch_size % micro_batch != 0)       // a power of two, so that many replicas fit
+    if (total_may_change && o->total_batch_size % micro_batch != 0)       // G becomes a power of two: many replicas fit
         o->total_batch_size = micro_batch * int64_t(std::bit_floor(uint64_t(o->total_batch_size / micro_batch) | 1));
     if (o->total_batch_size % micro_batch != 0)
         refuse_option(*o, "total-batch-size", "a multiple of batch-size x seq-len = " + std::to_string(micro_batch));
@@ -481,7 +481,7 @@ std::vector<TensorSpec> trained_tensors(const Options& o) {
 
 std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper) {
     std::vector<double> values;
-    for (const Hyper& h : hyper) {          // a run saved by an older version may lack one
+    for (const Hyper& h : hyper) {          // the options of an older version's run may lack one
         const auto set = options.hyper.find(h.option);
         values.push_back(set == options.hyper.end() ? h.value : set->second);
     }
@@ -512,7 +512,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
         if (!value || row.resume == kLocal) continue;
         Options saved;
         const Json::Kind kind = is_text(row) ? Json::string : is_flag(row) ? Json::boolean : Json::number;
-        const bool unset = value.text() == value_text(row, saved);      // as --data "": not a valid option
+        const bool unset = value.text() == value_text(row, saved);      // such as --data "", which set_value refuses
         if (value.kind() != kind || !(unset || set_value(row, &saved, value.text())))
             die_content(path + ": " + key, json_shown(value), wanted(row));
         const std::string got = value_text(row, *options), had = value_text(row, saved);

@@ -1,5 +1,5 @@
-// options.h -- every option once. One table in options.cpp drives the parser, --help, "did you mean", the saved config
-// and the checks of a resume; models and optimizers declare their own options.
+// options.h -- declares every option once. The parser, --help, "did you mean", the saved config and the checks of a
+// resume all read one table in options.cpp. Models and optimizers declare their own options.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,14 +10,14 @@
 #include "models/shape.h"
 #include "optimizers/optimizer.h"
 
-// The table's help explains the fields. One without a default here is 0 or empty until resolve_options fills it.
+// The table's help texts explain the fields. A field without a default is 0 or empty until resolve_options sets it.
 struct Options {
     std::string command = "train";      // train, sample, chat, eval
-    std::vector<std::string> paths;     // what follows the command: OUT
+    std::vector<std::string> paths;     // the words after the command: OUT
     std::string model, preset, init;
     Tuning tuning;
-    Shape shape;                        // V 0: the tokenizer's
-    std::string task;                   // a file of questions
+    Shape shape;                        // V is 0 until the tokenizer's vocabulary is known
+    std::string task;                   // path of a file with questions
     std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
     int skip_bad_lines = 0;
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
@@ -32,7 +32,7 @@ struct Options {
     bool elastic = false, overlap = true, graph = true;
     int64_t audit_every = 500;
     double timeout = 60, save_patience = 600;
-    std::string out_dir, resume, trace, plan_for;   // resume: empty = no, "auto", or a path
+    std::string out_dir, resume, trace, plan_for;   // resume: "" (no), "auto" or a path; plan_for: --for
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;
     bool dry_run = false, force = false, verbose = false, tensorboard = false, perplexity = false;
@@ -41,57 +41,57 @@ struct Options {
     int top_k = 0, max_tokens = 256, samples = 1, stride = 0;     // stride 0: half the context
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
-    std::vector<std::string> saved;     // names of those that come from the config of a resumed run
-    std::string rate_note;              // resolve_options: what the header says if --init decided --lr
+    std::vector<std::string> saved;     // names of the options whose values come from a resumed run's config
+    std::string rate_note;              // the header's note if resolve_options chose --lr because of --init
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
-    std::shared_ptr<Options> before;    // the run's saved options, without these changes
+    std::shared_ptr<Options> before;    // on a resume the run's saved options, without the changes
     std::string program = "./train_gpt";    // argv[0]
     std::vector<std::string> argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
-    int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // of a step
+    int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // per step, G
 };
 
-// Before training these are called in order: parse_options; on a resume options_merge_saved; with --init
-// options_take_model; resolve_options. Their errors are kExitUsage.
+// Before training these are called in this order: parse_options; options_merge_saved on a resume; options_take_model
+// with --init; resolve_options. Their errors are kExitUsage.
 
-// Reads the command line of train_gpt, or of lm, which has the commands only. Prints --help or --version itself, and
-// then sets *exit_now to the exit code; else to -1.
+// Reads the command line of train_gpt, or of lm, which has only the commands. If --help or --version is asked for, it
+// prints that and sets *exit_now to the exit code; otherwise it sets *exit_now to -1.
 Options parse_options(int argc, const char* const* argv, int* exit_now, const std::string& program = "train_gpt");
 
-// Sets options that are not given to the values in `json`. For training, refuses given options that differ and that a
-// resume must not change. path: names the file in errors; kExitBadContent for its bad content.
+// Sets options that are not given to the values in `json`, a run's config.json. For training, refuses given options
+// that differ if a resume must not change them. path: names the file in errors; kExitBadContent for its bad content.
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
 
-// Describes how a resume changes the learning rate of `step`; "" if it does not.
+// Describes how the changes of a resume change the learning rate of `step`; "" if they do not.
 std::string rate_change(const Options& options, int64_t step);
 
-// Sets model and shape to those of --init. Refuses a given option that differs; only the context may be shorter.
+// Sets model and shape to those of --init. Refuses a given option that differs, but the context may be shorter.
 void options_take_model(Options* options, const ModelInfo& model, const Shape& shape);
 
-// Chooses model and preset, fills every value that is neither given, saved nor taken from --init, and checks what
-// training needs. gpu: a GPU was chosen.
+// Chooses model and preset, sets every option that is neither given, saved nor taken from --init, and for training
+// checks the shape and the batch. gpu: the defaults are those for a GPU.
 void resolve_options(Options* options, bool gpu);
 
-// Returns the tensors that are trained.
+// Returns the tensors that the run trains: the model's, or its adapters.
 std::vector<TensorSpec> trained_tensors(const Options& options);
-// Returns the values of an optimizer's or a schedule's hyperparameters in their order; options are resolved.
+// Returns the values of `hyper`, the hyperparameters of an optimizer, schedule or reduction, in that order.
 std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper);
 
-// Returns {"seq_len": 256, ...}: every option that this model and optimizer have, one per line.
+// Returns {"seq_len": 256, ...}: every option that the model, optimizer, schedule and reduction have, one per line.
 std::string options_to_json(const Options& options);
-// Returns name and value of every option that all ranks must agree on; with never_change only of those that a resume
-// must not change.
+// Returns name and value of every option that must be equal on all ranks. never_change: returns only the options that a
+// resume must not change.
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
 const char* version_text();                                         // "0.1 (a1b2c3d)"
 
-// A schedule: a row of the list in schedule.cpp, and nothing else. fraction is called after warm-up.
+// A schedule is one row of the list in schedule.cpp. fraction() is called for the steps after warm-up.
 struct ScheduleStep { int64_t step, steps, warmup; double final_frac; const double* hyper; };   // hyper: values
 struct ScheduleInfo {
-    std::string name;                   // of --schedule
+    std::string name;                   // the value of --schedule
     const char* help;
-    double (*fraction)(const ScheduleStep& s);
-    std::vector<Hyper> hyper = {};      // options of its own
+    double (*fraction)(const ScheduleStep& s);      // returns the learning rate / --lr
+    std::vector<Hyper> hyper = {};      // the schedule's own options
 };
 const std::vector<ScheduleInfo>& all_schedules();
-// Returns the learning rate of `step` as a fraction of the peak; options are resolved.
+// Returns the learning rate of `step` as a fraction of --lr. The options must be resolved.
 double schedule_fraction(const Options& options, int64_t step);

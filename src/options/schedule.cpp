@@ -1,12 +1,12 @@
 // schedule.cpp -- the learning rate of a step, as a fraction of the peak. A schedule is a row of kSchedules.
 //
-// Warm-up is (s+1)/warmup, so step 0 is not 0. What follows is a schedule's own, and ends at f = final_frac or at 1.
+// Warm-up is (s+1)/warmup, so step 0 is not 0. Then each schedule has its own formula, which ends at final_frac or 1.
 #include <algorithm>
 #include <cmath>
 #include "src/base/numbers.h"
 #include "src/options/options.h"
 
-// How far step s is on its way through the last `decay` steps: u = (s+1 - (steps - decay)) / decay, from 0 to 1.
+// Returns the part of the last `decay` steps that is done after step s: u = (s+1 - (steps - decay)) / decay, in 0..1.
 static double way_down(const ScheduleStep& s, double decay) {
     decay = std::max(1.0, decay);
     return std::clamp((double(s.step + 1) - (double(s.steps) - decay)) / decay, 0.0, 1.0);
