@@ -28,7 +28,7 @@ std::string config_json(const ModelConfig& config, const std::string& changes) {
     if (config.text.empty())
         for (const char* key : {"bos_token_id", "eos_token_id"}) add(key, "null");
     for (const auto& [key, value] : json_members(parse_json(changes, "changes"))) add(key, value);
-    add("dtype", "");                                   // the newer name of torch_dtype
+    add("dtype", "");                                   // removes it: the newer name of torch_dtype
     add("torch_dtype", "\"float32\"");
     std::vector<std::string> lines;
     for (const auto& [key, value] : all) lines.push_back("\n  " + json_quote(key) + ": " + value);
@@ -87,7 +87,7 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     set_vocabulary(&shape, read_size(json, "vocab_size", {"from 1 to 16777216", 1, 1 << 24}, what));
     if (const std::string wrong = info.check(shape); !wrong.empty())
         die(kExitBadContent, "%s: %s", what, wrong.c_str());
-    for (const FixedKey& key : info.fixed(shape)) {     // absent is fine: it is Hugging Face's default
+    for (const FixedKey& key : info.fixed(shape)) {     // an absent key has Hugging Face's default
         const Json value = json.find(key.hf);
         if (!value || !key.compare || same_value(value, key.value) || same_value(value, key.also)) continue;
         refuse(what, key.hf, value, key.value);

@@ -1,18 +1,18 @@
-// gpt2.cpp -- GPT-2: memory, forward, then backward as its mirror. Formulas are in kernels.h and model.h, tensors in
-// gpt2.h. `place` is a Layout (src/base/arena.h): it hands out arrays of one allocation.
+// gpt2.cpp -- GPT-2: memory, forward, and backward, which goes through forward's steps in reverse order.
+// Formulas are in kernels.h and model.h, tensors in gpt2.h. `place` is a Layout (src/base/arena.h).
 #include "models/gpt2.h"
 #include "models/model.h"
 
 namespace BACKEND {
 namespace {
 
-constexpr float kEps = 1e-5f;    // of LayerNorm
+constexpr float kEps = 1e-5f;    // LayerNorm's eps
 
-// The arrays that a block's forward fills and its backward reads. With --recompute all blocks share some of them, and
-// backward computes those again:
-//   1  gelu     2  the outputs of ln1 and ln2, too     3  all but the block's input
+// The arrays that a block's forward writes and its backward reads. With --recompute all blocks share some of them, and
+// backward computes these again. By level they are:
+//   1  gelu     2  also the outputs of ln1 and ln2     3  all but the block's input
 struct Block {
-    LayerNorm ln1;              // its inp is the residual stream; norm_of adds what is not an array
+    LayerNorm ln1;              // ln1.inp is the residual stream; only the arrays are set: norm_of sets the rest
     floatX *qkv;                // (N,3C)
     floatX *att;                // (N,C)
     float *lse;                 // (B,NH,T)
@@ -23,18 +23,18 @@ struct Block {
 struct Gpt2 {
     std::vector<Block> block;   // L
     LayerNorm lnf;              // the final norm; its output is the hidden state
-    floatX *branch;             // (N,C)    a branch's output, before it is added; in backward its gradient
+    floatX *branch;             // (N,C)    output of attention or MLP before it is added; in backward its gradient
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
     floatX *dwide;              // (N,4C)   gradient of fc, and of qkv
     float *delta;               // (B,NH,T)
 };
 
-// Where the tensors of block l begin in the table; for l = L those of the final norm.
+// Index in the table of block l's first tensor; for l = L the final norm's first tensor.
 int block_begin(int l) { return 2 + 12 * l; }
 int block_end(const Model* m, int l) { return l < m->shape.L ? block_begin(l + 1) : int(m->arena.tensors.size()); }
 
-// The tensors of block l, and those before and after the blocks, of all weights or of all gradients.
+// Return by name the tensors of block l, and those before and after the blocks. all: all weights or all gradients.
 template <class F> Gpt2Block<F> block_of(const std::vector<F>& all, int l) {
     const F* const t = &all[block_begin(l)];
     return {{t[0], t[1]}, t[2], t[3], t[4], t[5], {t[6], t[7]}, t[8], t[9], t[10], t[11]};
@@ -44,7 +44,7 @@ template <class F> Gpt2Ends<F> ends_of(const std::vector<F>& all) {
     return {all[0], all[1], {all[lnf], all[lnf + 1]}};
 }
 
-enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };       // where dropout is; block l adds 4 l
+enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };       // the places of dropout; block l adds 4 l
 
 void plan(Model* m, Layout& place) {
     const Shape& c = m->shape;
@@ -52,7 +52,7 @@ void plan(Model* m, Layout& place) {
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), rows = N * size_t(c.NH);
     a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
-        b = a.block[0];         // a block shares the first block's array where `keep` gives it none
+        b = a.block[0];         // a block uses the first block's array unless `keep` gives it its own
         const auto keep = [&](auto*& array, size_t n, int shared_from) {
             if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
@@ -87,7 +87,7 @@ Attention attention_of(const Model* m, const Pass& pass, int l) {
             .drop = dropout(m, pass, 4 * l + kAttention)};
 }
 
-// The norm with its tensors, for a pass.
+// Returns the norm with its arrays, weights and sizes for this pass.
 LayerNorm norm_of(const Model* m, const Pass& pass, const LayerNorm& arrays, const Gpt2Norm<Weight>& w) {
     return {.N = pass.N(), .C = m->shape.C, .inp = arrays.inp, .out = arrays.out, .mean = arrays.mean,
             .rstd = arrays.rstd, .weight = w.w, .bias = w.b, .eps = kEps};
@@ -99,7 +99,7 @@ Embedding embedding_of(const Model* m, const Pass& pass) {
 
 // ------------------------------------------------------------------------------------------------------------- forward
 
-// Computes a block from qkv up to gelu: all that backward needs. The MLP's projection is not among it.
+// Computes a block from qkv to gelu, which are all arrays that backward needs. The MLP's projection comes after it.
 void forward_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
     const auto w = block_of(m->weights, l);
@@ -148,15 +148,15 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
     const auto w = block_of(m->weights, l);
     const int level = m->recompute;
-    if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
+    if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays hold its values
     if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln1, w.ln1));
     if (level >= 3) return forward_block(m, pass, l);
     if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln2, w.ln2));
     if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(pass.N()) * 4 * size_t(m->shape.C));
 }
 
-// dresidual is the gradient of the residual stream: each branch reads it, and adds its part through its LayerNorm.
-// dnorm: (N,C) scratch memory, the gradient of a LayerNorm's output.
+// Computes block l's parameter gradients. a.dresidual is the gradient of the residual stream: attention and MLP read it
+// as their output's gradient and add their input's, through LayerNorm. dnorm: (N,C) scratch, a norm's output gradient.
 void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const Gpt2& a = own<Gpt2>(m);
     const Block& b = a.block[l];

@@ -1,4 +1,4 @@
-// gpt2.h -- GPT-2: what it is, declared once. Keep this file open while reading gpt2.cpp.
+// gpt2.h -- the declaration of GPT-2: tensors, options, config.json. Keep this file open while reading gpt2.cpp.
 //
 // A pre-LayerNorm transformer with learned positions, tanh-GELU and a tied head (Radford et al. 2019):
 //
@@ -12,7 +12,7 @@
 #include "models/shape.h"
 #include "src/base/common.h"
 
-// The tensors by name, in the order of the table. F: Weight for weights, float* for gradients.
+// The tensors by name, in the order of the table. F is Weight for weights and float* for gradients.
 template <class F> struct Gpt2Norm { F w, b; };         // (C) (C)
 template <class F> struct Gpt2Block {
     Gpt2Norm<F> ln1;
@@ -23,15 +23,15 @@ template <class F> struct Gpt2Block {
     F fcprojw, fcprojb;         // (C,4C) (C)
 };
 template <class F> struct Gpt2Ends {
-    F wte, wpe;                 // (Vp,C) (T,C)  before the blocks; wte is the head's weight, too
-    Gpt2Norm<F> lnf;            //               after them: the final norm
+    F wte, wpe;                 // (Vp,C) (T,C)  before the blocks; wte is also the head's weight
+    Gpt2Norm<F> lnf;            //               after the blocks: the final norm
 };
 
-// Names and shapes are those of Hugging Face's GPT2LMHeadModel; its Conv1D holds matrices transposed. TensorSpec, with
-// its fields in this order, is in src/base/arena.h.
+// Returns the table. Names are those of Hugging Face's GPT2LMHeadModel, whose Conv1D stores matrices transposed. The
+// fields of TensorSpec, in this order, are in src/base/arena.h.
 inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     const size_t C = size_t(c.C);
-    const float s = 0.02f, r = 0.02f / std::sqrt(2.0f * float(c.L));    // r: projections into the residual stream
+    const float s = 0.02f, r = 0.02f / std::sqrt(2.0f * float(c.L));    // r: for projections into the residual stream
     std::vector<TensorSpec> table = {
         {"transformer.wte.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true},
         {"transformer.wpe.weight", size_t(c.T), C, size_t(c.T), false, s, true, true},
@@ -84,8 +84,8 @@ inline const ModelInfo gpt2_info = {
                       "try --channels %d", c.NH, c.C, std::clamp(c.C / unit, 1, 16) * unit);
     },
     .tensors = gpt2_tensors,
-    // 6 for each parameter of a matrix product; the tied head's count once. The last term is the causal half of
-    // attention.
+    // 6 FLOP per parameter of a matrix product and token (2 forward, 4 backward); the tied head counts once. The last
+    // term is attention's products, of which causality needs half.
     .flops_per_token = [](const Shape& c, int T) {
         return 6.0 * (12.0 * c.L * c.C * c.C + double(c.V) * c.C + double(c.L) * c.C * T);
     },

@@ -1,4 +1,4 @@
-// linear.cpp -- products with a matrix of the table (model.h), with or without an adapter (lora.h).
+// linear.cpp -- linear layers: products with a matrix of the table (model.h), with or without an adapter (lora.h).
 #include "models/lora.h"
 #include <algorithm>
 #include <utility>
@@ -25,14 +25,14 @@ void linear_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const Weig
     gelu_forward(out, pre, size_t(N) * size_t(weight.rows));
 }
 
-// dinp = dout weight, times gelu'(pre) if pre is given
+// dinp = dout weight; if pre is not null, dinp = (dout weight) * gelu'(pre)
 static void backward_input(floatX* dinp, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
                            int OC) {
     if (pre) matmul_gelu_backward_input(dinp, dout, weight, pre, N, C, OC);
     else matmul_backward_input(dinp, dout, weight, N, C, OC);
 }
 
-// dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  if inp is null, only dlow
+// dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  if inp is null, it computes only dlow
 static void adapter_backward(const floatX* dout, const floatX* inp, const Weight& w, int N, bool accumulate) {
     const Adapters& a = *w.adapters;
     const size_t n = size_t(N) * size_t(a.rank);
@@ -52,7 +52,7 @@ void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floa
     if (a) adapter_backward(dout, inp, weight, N, accumulate);
     else if (inp && dweight) matmul_backward_params(dweight, dbias, dout, inp, N, C, OC, accumulate);
     if (!dpre) return;
-    // The adapter's part comes first, because it reads pre, and dpre may be pre.
+    // The adapter's term comes first, because it reads pre, which the next line overwrites if dpre is pre.
     if (a) backward_input(a->wide, a->dlow, a->weights + weight.A, pre, N, C, a->rank);
     backward_input(dpre, dout, weight, pre, N, C, OC);
     if (a) add_scaled(dpre, dpre, 1, a->wide, size_t(N) * size_t(C));

@@ -1,5 +1,5 @@
-// llama.cpp -- the Llama family: memory, forward, then backward as its mirror. Formulas are in kernels.h and
-// llama_ops.h, tensors in llama_config.cpp.
+// llama.cpp -- the Llama family: memory, forward, and backward, which goes through forward's steps in reverse order.
+// Formulas are in kernels.h and llama_ops.h, tensors in llama_config.cpp.
 #include "models/llama_parts.h"
 
 namespace BACKEND {
@@ -70,14 +70,14 @@ size_t llama_cache_bytes(const Shape& shape) {
 
 namespace {
 
-// The arrays that a block's forward fills and its backward reads. With --recompute all blocks share some of them, and
-// backward computes those again:
-//   1  act     2  the outputs of ln1 and ln2, too     3  all but the block's input
+// The arrays that a block's forward writes and its backward reads. With --recompute all blocks share some of them, and
+// backward computes these again. By level they are:
+//   1  act     2  also the outputs of ln1 and ln2     3  all but the block's input
 struct Block {
-    LayerNorm ln1;              // its inp is the residual stream; norm_of adds what is not an array
+    LayerNorm ln1;              // ln1.inp is the residual stream; only the arrays are set: norm_of sets the rest
     LlamaAttention att;
     LayerNorm ln2;
-    floatX *gateup;             // (N,2F)   in backward its gradient
+    floatX *gateup;             // (N,2F)   gate, then up; in backward their gradient
     floatX *act;                // (N,F)
 };
 
@@ -86,7 +86,7 @@ struct Llama {
     std::vector<Block> block;   // L
     LayerNorm norm;             // the final norm; its output is the hidden state
     LlamaShared shared;
-    floatX *branch;             // (N,C)    a branch's output, before it is added
+    floatX *branch;             // (N,C)    output of attention or MLP, before it is added
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
     floatX *dact;               // (N,F)
@@ -94,11 +94,11 @@ struct Llama {
 
 int block_tensors(LlamaKind kind) { return 6 + kind.bias + 2 * kind.norms; }
 
-// Where the tensors of block l begin in the table; for l = L the final norm's place.
+// Index in the table of block l's first tensor; for l = L the final norm's index.
 int block_begin(Model* m, int l) { return untied_head(m->shape) + 1 + l * block_tensors(own<Llama>(m).kind); }
 int block_end(Model* m, int l) { return l < m->shape.L ? block_begin(m, l + 1) : int(m->arena.tensors.size()); }
 
-// The tensors of block l, and those before and after the blocks, of all weights or of all gradients.
+// Return by name the tensors of block l, and those before and after the blocks. all: all weights or all gradients.
 template <class F> LlamaBlock<F> block_of(Model* m, const std::vector<F>& all, int l) {
     const LlamaKind kind = own<Llama>(m).kind;
     const F* next = &all[size_t(block_begin(m, l))];
@@ -117,7 +117,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), F = size_t(c.F);
     a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
-        b = a.block[0];         // a block shares the first block's array where `keep` gives it none
+        b = a.block[0];         // a block uses the first block's array unless `keep` gives it its own
         const auto keep = [&](auto*& array, size_t n, int shared_from) {
             if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
@@ -143,7 +143,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
 
 // ------------------------------------------------------------------------------------------------------------- forward
 
-// Computes a block from qkv up to act: all that backward needs. The MLP's last product is not among it.
+// Computes a block from qkv to act, which are all arrays that backward needs. The MLP's last product comes after it.
 void forward_block(Model* m, const Pass& pass, int l) {
     const LlamaSizes c(m->shape);
     const Llama& a = own<Llama>(m);
@@ -185,15 +185,15 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Llama>(m).block[size_t(l)];
     const auto w = block_of(m, m->weights, l);
     const int level = m->recompute;
-    if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
+    if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays hold its values
     if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln1, w.ln1w));
     if (level >= 3) return forward_block(m, pass, l);
     if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln2, w.ln2w));
     if (level >= 1) swiglu_forward(b.act, b.gateup, pass.N(), LlamaSizes(m->shape).F);
 }
 
-// dresidual is the gradient of the residual stream: each branch reads it, and adds its part through its norm.
-// dnorm: (N,C) scratch memory, the gradient of a norm's output.
+// Computes block l's parameter gradients. a.dresidual is the gradient of the residual stream: attention and MLP read it
+// as their output's gradient and add their input's, through the norm. dnorm: (N,C) scratch, a norm's output gradient.
 void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const LlamaSizes c(m->shape);
     const Llama& a = own<Llama>(m);
@@ -224,7 +224,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         backward_block(m, pass, l, dhidden);
         pass.ready(block_begin(m, l), block_end(m, l));
     }
-    // A tied head has already written its part of this gradient.
+    // A tied head has already written its part of the embedding's gradient; without one it starts from zeros.
     if (untied && d.embedding && !acc) device_zero(d.embedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float));
     embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, m->shape.T, {.B = pass.B, .T = pass.T, .C = C},
                        acc);

@@ -1,5 +1,5 @@
-// llama.h -- the Llama family (Touvron et al. 2023): what it is, declared once. Keep this file open while reading
-// llama.cpp. Qwen2 also has biases of q, k and v. Qwen3 also has a norm of each head of q and k.
+// llama.h -- the declaration of the Llama family (Touvron et al. 2023). Keep this file open while reading llama.cpp.
+// Qwen2 also has biases for q, k and v. Qwen3 also has an RMSNorm of each head of q and k.
 //
 //     x = embed[token]
 //     x = x + o(attention(rotate(qkv(rms(x)))))        L times; a key/value head serves NH / NK query heads
@@ -12,11 +12,11 @@
 #include "models/shape.h"
 #include "src/base/common.h"
 
-// Qwen2 has biases of q, k, v; Qwen3 has norms of q, k. A variant with experts reads their keys of config.json itself.
+// bias: of q, k and v. norms: of q's and k's heads. experts: a variant's own reader takes their keys of config.json.
 struct LlamaKind { bool bias, norms, experts = false; };
 constexpr LlamaKind kLlama = {false, false}, kQwen2 = {true, false}, kQwen3 = {false, true};
 
-// The family's own numbers in a Shape.
+// The numbers of a Shape that only this family has.
 inline int& kv_heads(Shape& s) { return s.extra[0]; }           // NK
 inline int& head_size(Shape& s) { return s.extra[1]; }          // HS
 inline int& mlp_size(Shape& s) { return s.extra[2]; }           // F
@@ -28,16 +28,16 @@ inline float& rope_factor(Shape& s) { return s.real[2]; }
 inline float& rope_low(Shape& s) { return s.real[3]; }
 inline float& rope_high(Shape& s) { return s.real[4]; }
 
-// The sizes that llama.cpp uses.
+// The sizes under the names that llama.cpp uses.
 struct LlamaSizes {
-    int L, C, NH, NK, HS, F, heads, width;      // heads: of q, k and v together; width = heads * HS, a row of qkv
+    int L, C, NH, NK, HS, F, heads, width;      // heads = NH + 2 NK, of q, k and v; width = heads * HS, of a row of qkv
     explicit LlamaSizes(Shape s)
         : L(s.L), C(s.C), NH(s.NH), NK(kv_heads(s)), HS(head_size(s)), F(mlp_size(s)), heads(NH + 2 * NK),
           width(heads * HS) {}
 };
 
-// The tensors by name, in the order of the table; null: this kind has none. F: Weight for weights, float* for
-// gradients.
+// The tensors by name, in the order of the table; null: this kind of model has no such tensor. F is Weight for weights
+// and float* for gradients.
 template <class F> struct LlamaAttentionTensors {
     F qkvw, qkvb;                   // (heads * HS,C) (heads * HS)   rows: q of all heads, then k, then v
     F qnormw, knormw;               // (HS) (HS)
@@ -50,11 +50,11 @@ template <class F> struct LlamaBlock {
     F gateupw, downw;               // (2F,C) (C,F)     rows: gate, then up
 };
 template <class F> struct LlamaEnds {
-    F embedding;                    // (Vp,C)   before the blocks; an untied head's weight comes before it
-    F normw;                        // (C)      after them: the final norm
+    F embedding;                    // (Vp,C)   before the blocks; an untied head's weight is the tensor before it
+    F normw;                        // (C)      after the blocks: the final norm
 };
 
-// Appends the tensors between a block's second norm and the next block; layer: "model.layers.0.".
+// Appends a block's tensors after its second norm to *table. layer: the prefix of names, "model.layers.0.".
 using LlamaMlp = void (*)(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer);
 void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer);
 std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaMlp mlp = llama_mlp);
@@ -89,7 +89,7 @@ inline const std::vector<ShapeKey> kLlamaKeys = {
 
 std::vector<Preset> llama_presets(), qwen2_presets(), qwen3_presets();      // presets.cpp
 
-// The declaration of one kind. Its first preset is the default on a CPU, gpu_preset that on a GPU.
+// Returns the declaration of one kind. Its first preset is the default on a CPU; gpu_preset is the default on a GPU.
 template <LlamaKind kKind>
 ModelInfo llama_family(const char* name, const char* title, const char* architecture, std::vector<Preset> (*presets)(),
                        const char* gpu_preset) {

@@ -1,4 +1,4 @@
-// llama_config.cpp -- the Llama family in numbers: tensors, config.json, checks. Names and defaults are those of
+// llama_config.cpp -- the Llama family's table of tensors, checks and config.json. Names and defaults are those of
 // transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
 #include "models/llama.h"
 #include <algorithm>
@@ -48,7 +48,7 @@ std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaM
     return table;
 }
 
-// The defaults here are those of this program's options; llama_read has those of transformers.
+// Sets options that are not given to this program's defaults, and checks all. llama_read has transformers' defaults.
 std::string llama_check(Shape& shape, LlamaKind kind) {
     const auto otherwise = [](auto& number, auto value) {
         if (number == 0) number = value;
@@ -76,7 +76,7 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     return "";
 }
 
-// 6 for each parameter of a matrix product. The last term is the causal half of attention.
+// 6 FLOP per parameter of a matrix product. The last term is attention's products, of which causality needs half.
 double llama_flops(const Shape& shape, int T) {
     const LlamaSizes c(shape);
     const double block = double(c.C) * (double(c.width) + double(c.NH) * c.HS + 3.0 * c.F);
@@ -90,7 +90,7 @@ std::string llama_text(const Shape& shape) {
 
 // ---- config.json
 
-// transformers 5 reads rope_parameters, older versions rope_theta and rope_scaling: all three are written, and agree.
+// transformers 5 reads rope_parameters, and older versions read rope_theta and rope_scaling. This writes all three.
 std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
     Shape s = shape;
     const std::string theta = number_text(double(rope_theta(s)));
@@ -102,7 +102,7 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
                          number_text(double(rope_high(s))).c_str(), rope_context(s));
     std::vector<FixedKey> keys = {
         {"hidden_act", "\"silu\"", "\"swish\""},
-        {"attention_dropout", "0.0", "", false},        // not supported: fine-tuning runs without it
+        {"attention_dropout", "0.0", "", false},        // read and ignored: training has no such dropout
         {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
         {"head_dim", std::to_string(head_size(s)), "", false},
         {"tie_word_embeddings", untied_head(s) ? "false" : "true", "", false},
@@ -118,7 +118,7 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
 
 static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
 
-// Refuses keys that would change what the model computes, and that are not supported here.
+// kExitBadContent for keys that would change what the model computes and are not supported here.
 static void refuse_others(const Json& config, LlamaKind kind, const char* what) {
     for (JsonItems i(config); i.next();) {
         const std::string key = i.key.text(), value = i.value.text();
@@ -133,7 +133,7 @@ static void refuse_others(const Json& config, LlamaKind kind, const char* what) 
     }
 }
 
-// If rope_scaling is neither null nor empty, it replaces rope_parameters; see modeling_rope_utils.py.
+// Reads the numbers of Rope. As in transformers, a rope_scaling that is not null or empty replaces rope_parameters.
 static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
     const bool older = !is_null(old) && (old.kind() != Json::object || JsonItems(old).next());
@@ -141,7 +141,7 @@ static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* 
     if (!is_null(rope) && rope.kind() != Json::object)
         refuse(what, older ? "rope_scaling" : "rope_parameters", rope, "an object or null");
     rope_theta(*s) = 10000;
-    for (const Json& from : {config, rope})                 // the last one counts
+    for (const Json& from : {config, rope})                 // the later one wins
         if (!is_null(from.find("rope_theta"))) rope_theta(*s) = read_number(from, "rope_theta", kTheta, what);
     rope_factor(*s) = rope_low(*s) = 1;
     rope_high(*s) = 4;
@@ -167,8 +167,8 @@ static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* 
 void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const bool qwen = kind.bias || kind.norms;
     refuse_others(config, kind, what);
-    // The three have different defaults for absent keys. Qwen's would give it 32 key/value heads, or heads of 128, so
-    // a Qwen has to name these keys.
+    // transformers' defaults for absent keys differ between Llama, Qwen2 and Qwen3. Qwen's are 32 key/value heads, and
+    // in Qwen3 heads of 128 elements, which would be a surprise, so a Qwen must have these keys.
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
         return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
     };

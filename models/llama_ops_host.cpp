@@ -1,4 +1,4 @@
-// llama_ops_host.cpp -- llama_ops.h for every backend; llama_ops.cu compiles it for GPUs. fp32, one rounding per store.
+// llama_ops_host.cpp -- llama_ops.h for every backend; llama_ops.cu compiles it for GPUs. It computes in fp32.
 #include "models/llama_ops.h"
 #include <cmath>
 #include "kernels/elements.h"
@@ -27,7 +27,7 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
 
 namespace {
 
-// Numbers the heads of q and k of all rows: number i is head i % heads of row i / heads.
+// Numbers the heads of q and k over all rows: number i is head i % heads of row i / heads.
 struct Heads {
     unsigned heads, queries;
     size_t rows, HS, width;     // width: of a row of qkv
@@ -42,7 +42,7 @@ struct Heads {
 
 }  // namespace
 
-// A column is four elements of a head's first half and their four partners in the second. A half is a multiple of 4.
+// A column is four elements of a head's first half and their partners in the second; HS/2 is a multiple of 4.
 void rotate_heads(floatX* qkv, const float* table, int first, bool back, const Attention& attention, Stream stream) {
     const Heads of(attention);
     const size_t half = of.HS / 2, width = of.width;

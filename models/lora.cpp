@@ -1,4 +1,4 @@
-// lora.cpp -- low-rank adapters (lora.h) as options, as tensors and as files, by the questions of tuning.h.
+// lora.cpp -- low-rank adapters (lora.h) as options, as tensors and as files: implements tuning.h.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -23,8 +23,8 @@ void resolve_tuning(Tuning* t, const Words& given, bool starts) {
     if (t->alpha == 0) t->alpha = 2 * t->rank;
 }
 
-// The presets' rates spoil trained weights in a few steps. Published fine-tuning of whole models takes 1e-5 to 5e-5;
-// narrow models need more. Adapters take ten times that (Schulman and others 2025, "LoRA without regret").
+// The presets' learning rates damage trained weights in a few steps. Published fine-tuning of whole models uses 1e-5 to
+// 5e-5; narrow models need more. Adapters get ten times that (Schulman et al. 2025, "LoRA without regret").
 double tuning_rate(const Tuning& t, int C) { return (t.freezes() ? 3e-4 : 3e-5) * 768 / std::clamp(C, 1, 768); }
 
 std::string frozen_by(const Tuning& t) { return t.freezes() ? "--lora" : ""; }
@@ -43,15 +43,15 @@ static std::string module_of(const std::string& tensor) {
     return tensor.ends_with(".weight") ? tensor.substr(0, tensor.rfind('.')) : tensor;
 }
 
-// Returns A and B of a matrix. PEFT calls them "base_model.model.model.x.lora_A.weight" for "model.x.weight".
+// Returns a matrix's A and B. PEFT's name of A is "base_model.model.model.x.lora_A.weight" for "model.x.weight".
 static std::pair<TensorSpec, TensorSpec> adapter_of(const std::string& matrix, size_t rows, size_t cols, size_t rank) {
     const std::string name = "base_model.model." + module_of(matrix) + ".lora_";
     return {{name + "A.weight", rank, cols, rank, false, 1 / std::sqrt(3 * float(cols)), true},
             {name + "B.weight", rows, rank, rows, false, 0, true}};
 }
 
-// Returns the last part of a matrix's name, or those of the matrices stacked in it: {"q_proj", "k_proj", "v_proj"}. It
-// is empty for vectors and embeddings, which cannot have adapters.
+// Returns the last part of the name of each matrix that is stacked in this tensor: {"q_proj", "k_proj", "v_proj"}, or
+// one name. Returns none for vectors, embedding and head, which cannot have adapters.
 static Words last_names(const TensorSpec& spec) {
     Words names;
     if (spec.rows == 1 || spec.at_ends) return names;
@@ -62,7 +62,7 @@ static Words last_names(const TensorSpec& spec) {
     return names;
 }
 
-// Returns the names of the table's matrices that are among `targets`, each once.
+// Returns those of the table's last_names that `targets` names, each once. kExitUsage if `targets` does not fit.
 static Words modules_of(const std::vector<TensorSpec>& table, const std::string& targets) {
     const Words asked = split(targets, ',');
     const auto is_asked = [&](const std::string& name) { return targets == "all" || contains(asked, name); };
@@ -136,7 +136,7 @@ Tuned read_tuned(const std::string& folder) {
         if (!contains({"", "null", "false", "{}", "[]"}, json.find(key).text()))
             refuse(what, key, json.find(key), "none: it is not computed here");
     if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, "\"none\"");
-    // With other values of init_lora_weights PEFT changes the model's own weights, too.
+    // With any other value of init_lora_weights PEFT also changes the model's own weights.
     const Json init = json.find("init_lora_weights");
     if (!contains({"", "true", "false", "gaussian"}, init.text()))
         refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"");

@@ -1,10 +1,10 @@
-// lora.h -- low-rank adapters (Hu et al. 2021, arXiv 2106.09685): --lora trains two narrow matrices beside each one
-// that it freezes.
+// lora.h -- low-rank adapters (Hu et al. 2021, arXiv 2106.09685): --lora freezes the model's weights and trains two
+// narrow matrices, A and B, for each matrix of --lora-targets.
 //
 //     y = x W^T + bias + scale (x A^T) B^T       W (out,in), A (rank,in), B (out,rank), scale = alpha / rank
 //
-// A begins as noise and B as zeros: the first step sees the model as it was. Matrices that are stacked in memory, such
-// as those of q, k and v, share one adapter. PEFT's files have an adapter for each of them, and repeat A there.
+// A starts with random values and B with zeros, so the first step computes the unchanged model. Matrices that are
+// stacked in memory, as those of q, k and v, share one adapter; in PEFT's files each has its own, with a copy of A.
 #pragma once
 #include "models/model.h"
 
@@ -13,15 +13,15 @@ namespace BACKEND {
 struct Adapters {
     int rank;
     float scale;                        // alpha / rank
-    floatX* weights = nullptr;          // of Model::trained
-    float* grads = nullptr;
+    floatX* weights = nullptr;          // the arena Model::trained: A and B of all adapters
+    float* grads = nullptr;             // their gradients, in the same layout
     // Work space.
     floatX *low = nullptr, *dlow = nullptr;     // (N,rank) (N,rank)
     floatX* wide = nullptr;             // (N, widest matrix)
-    float* unread = nullptr;            // gradients of frozen vectors: written, never read
+    float* unread = nullptr;            // gradients of frozen vectors, which are written and never read
 };
 
-// out = x + scale y    (n); out may be x or y; a null x counts as 0
+// out = x + scale y    (n), n a multiple of 8; out may be x or y; if x is null, out = scale y
 void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n, Stream stream = nullptr);
 
 }  // namespace BACKEND

@@ -1,7 +1,7 @@
 // lstm.cpp -- the LSTM language model: memory, forward, and backward through time. The cell is in lstm_ops.h, the
 // tensors are in lstm.h.
 //
-// Arrays are (T,B,..): the rows of one time step lie together. Only the head's input is (B,T,..), as the batch is.
+// Arrays are (T,B,..), so that the rows of a time step are adjacent. Only the head's input is (B,T,..), like the batch.
 #include "models/lstm.h"
 #include "models/lstm_ops.h"
 #include "models/model.h"
@@ -11,26 +11,26 @@ namespace {
 
 struct Layer {
     floatX* gates;                  // (T,B,4C)  i, f, g, o; in backward the gradients of z (lstm_ops.h)
-    floatX* h;                      // (1+T,B,C) the state before the first step, and after each
-    float* c;                       // (1+T,B,C)
+    floatX* h;                      // (1+T,B,C) the state before the first time step, and after each step
+    float* c;                       // (1+T,B,C) the cell state, likewise
 };
 
 struct Lstm {
     int* tokens;                    // (T,B)
     floatX* embedded;               // (T,B,C)
     std::vector<Layer> layer;       // L
-    floatX* recurrent;              // (B,4C)
-    floatX* dropped;                // (T,B,C)   input of a layer or of the head, with dropout
-    floatX* hidden;                 // (B,T,C)
+    floatX* recurrent;              // (B,4C)    h_before W_hh^T + b_hh of one time step
+    floatX* dropped;                // (T,B,C)   input of a layer or of the head, after dropout
+    floatX* hidden;                 // (B,T,C)   input of the head
     // backward
     floatX* dy;                     // (T,B,C)   gradient of a layer's output, then of its input
-    floatX* dh;                     // (B,C)     gradient of h that comes from the next time step
-    float* dc;                      // (B,C)
+    floatX* dh;                     // (B,C)     gradient of h from the next time step
+    float* dc;                      // (B,C)     gradient of c from the next time step
 };
 
 // Tensor 0 is the embedding.
 int layer_begin(int l) { return 1 + 4 * l; }
-// The tensors of layer l, of all weights or of all gradients.
+// Returns by name the tensors of layer l. all: all weights or all gradients.
 template <class F> LstmLayer<F> layer_of(const std::vector<F>& all, int l) {
     const F* const t = &all[layer_begin(l)];
     return {t[0], t[1], t[2], t[3]};
@@ -56,7 +56,7 @@ void plan(Model* m, Layout& place) {
     place(a.dc, B * C);
 }
 
-// Returns the input of layer l, or for l = L that of the head, with dropout.
+// Returns the input of layer l after dropout; for l = L the input of the head.
 const floatX* input(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const floatX* below = l ? a.layer[l - 1].h + size_t(pass.B) * size_t(m->shape.C) : a.embedded;
@@ -64,7 +64,7 @@ const floatX* input(Model* m, const Pass& pass, int l) {
 }
 
 template <class T> void copy(T* to, const T* from, size_t n) { transpose_rows(to, from, 1, 1, n * sizeof(T)); }
-// The cache is (L,2,C), 4 bytes an element: each layer's h and c after the last token.
+// The cache is (L,2,C), 4 bytes per element: each layer's h and c after the last token. place: an element's index.
 template <class T> T* cached(const Pass& pass, size_t place) {
     return reinterpret_cast<T*>(static_cast<float*>(pass.cache) + place);
 }
@@ -108,7 +108,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     return a.hidden;
 }
 
-// Changes a.dy from the gradient of the layer's output to that of its input.
+// Replaces a.dy, the gradient of the layer's output, by the gradient of its input. Computes parameter gradients.
 void backward_layer(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const Layer& layer = a.layer[l];

@@ -1,23 +1,23 @@
-// lstm.h -- an LSTM language model with a tied head, declared once. Keep this file open while reading lstm.cpp.
+// lstm.h -- the declaration of an LSTM language model with a tied head. Keep this file open while reading lstm.cpp.
 //
 //     x = embedding[token]
 //     x = LSTM_l(x)                 L times (Hochreiter and Schmidhuber 1997, as in torch.nn.LSTM)
 //     logits = x embedding^T
 //
-// The state is zero where a window begins, and gradients go back through all of its T steps.
+// The state is zero at the start of a sequence, and gradients go back through all of its T steps.
 #pragma once
 #include <cmath>
 #include "models/shape.h"
 #include "src/base/common.h"
 
-// The tensors of a layer by name, in the order of the table. F: Weight for weights, float* for gradients. Rows of the
-// matrices: gates i, f, g, o.
+// The tensors of a layer by name, in the order of the table. F is Weight for weights and float* for gradients. Rows are
+// those of the gates i, f, g, o.
 template <class F> struct LstmLayer { F wih, whh, bih, bhh; };          // (4C,C) (4C,C) (4C) (4C)
 
 // Names and shapes are those of a PyTorch module with the members `embedding` and `lstm`.
 inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     const size_t C = size_t(c.C);
-    const float s = 1 / std::sqrt(float(c.C));     // with a third of this variance the loss of two layers gets stuck
+    const float s = 1 / std::sqrt(float(c.C));     // PyTorch's variance, a third of this, stalls two layers
     std::vector<TensorSpec> table = {{"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true}};
     for (int l = 0; l < c.L; l++) {
         const std::string end = "_l" + std::to_string(l);

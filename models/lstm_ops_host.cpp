@@ -1,13 +1,13 @@
 // lstm_ops_host.cpp -- lstm_ops.h for every backend; lstm_ops.cu compiles it for GPUs.
 //
-// fp32, one rounding per store; the state c stays fp32.
+// Computes in fp32 and rounds each value once, when it is stored. The cell state c is stored in fp32.
 #include "kernels/elements.h"
 #include "models/lstm_ops.h"
 
 namespace BACKEND {
 namespace {
 
-// tanh(x) = (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. Near 0 the numerator cancels, so there it is the series.
+// tanh(x) = (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. Near 0 the numerator cancels, so there a series is used.
 HOST_DEVICE inline float hyperbolic_tangent(float x) {
     const float size = x < 0 ? -x : x, e = exponential(-2.0f * size), large = (1.0f - e) / (1.0f + e), s = x * x;
     const float small = x * (1.0f + s * (-1.0f / 3 + s * (2.0f / 15 + s * (-17.0f / 315 + s * (62.0f / 2835)))));

@@ -27,9 +27,9 @@ void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu) {
             kGpuChannels);
 }
 
-// Returns how many rows of logits are computed at a time. This depends on the shape and the kind of backend only: a
-// chunk's weight gradient is one sum, so chunks decide the bits. A GPU computes about 8,192 rows of GPT-2's logits:
-// smaller chunks would read and write the head's gradient too often.
+// Returns the number of rows in a chunk of logits. It depends only on the shape and the kind of backend: a chunk's
+// weight gradient is one sum, so the chunks decide the bits. On a GPU it is about 8,192 rows for GPT-2's vocabulary,
+// because smaller chunks would read and write the head's gradient too often.
 static int logits_chunk(int N, int Vp, bool on_gpu) {
     const size_t elements = on_gpu ? size_t(8192) * 50304 : size_t(1) << 24;
     const size_t rows = elements / size_t(Vp) / 64 * 64;
@@ -112,14 +112,14 @@ void model_set_gradients(Model* m, float* grads) {
 
 // ------------------------------------------------------------------------------------------------------------ the head
 
-// Computes the logits of n rows.
+// Computes m->logits of n rows of hidden states (n,C).
 static void logits_of(Model* m, const floatX* hidden, int n) {
     matmul_forward(m->logits, hidden, m->weights[0], nullptr, n, m->shape.C, m->shape.Vp);
     if (m->kind->logits) m->kind->logits(m, m->logits, n);
 }
 
-// Computes logits and losses, a chunk of rows at a time; with dhidden also the gradients of hidden and of the head's
-// weight.
+// Computes logits and losses, a chunk of rows at a time. If dhidden is not null, it also computes the gradients of
+// hidden and of the head's weight.
 static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidden) {
     const int C = m->shape.C, Vp = m->shape.Vp, N = pass.N();
     const floatX* const weight = m->weights[0];
@@ -145,7 +145,7 @@ static const floatX* forward(Model* m, const Pass& pass, const int* tokens, cons
     return m->kind->forward(m, pass);
 }
 
-// Calls use(gradients, n, step) for what is checked of the trained tensors [first, last): padding is not.
+// Calls use(gradients, n, step) for trained tensors [first, last). To check are elements 0, step, ... < n, no padding.
 template <class F> static void each_checked(const Model& m, int first, int last, const F& use) {
     const Arena& arena = m.trained;
     const auto begin = [&](int t) { return size_t(t) < arena.offset.size() ? arena.offset[size_t(t)] : arena.n; };
@@ -171,7 +171,7 @@ void model_forward_backward(Model* m, const Pass& caller, PassResult* result, co
         caller.ready(trained(first), trained(last));
     };
     const floatX* const hidden = forward(m, pass, tokens, targets);
-    // Now all weights are there, so nothing reads the last step's gradients any more.
+    // All weights have arrived, so the last step's update, which reads its gradients, has ended.
     each_checked(*m, 0, caller.accumulate ? 0 : all, [](float* x, size_t n, size_t step) { poison(x, n, step); });
     head(m, pass, hidden, m->dhidden);
     sum_in_order(&result->loss, m->losses, size_t(pass.N()));
@@ -201,8 +201,8 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
     load_floats(logits, row.data(), row.size());
 }
 
-// Draws the token at `position` of the text. All is computed in double and in a fixed order; of equal logits the
-// smaller id comes first.
+// Draws the token for `position` of the text. Everything is computed in double and in a fixed order. Among equal logits
+// the smaller id comes first.
 static int sample_token(const std::vector<float>& logits, const SamplingParams& params, uint64_t position) {
     const size_t tokens = params.tokens > 0 ? size_t(params.tokens) : logits.size();
     if (params.temperature <= 0) return int(std::max_element(&logits[0], &logits[0] + tokens) - &logits[0]);
@@ -233,7 +233,7 @@ void generate(Model* m, std::vector<int>* text, int max_tokens, const SamplingPa
     void* const cache = device_alloc(m->kind->cache_bytes(m->shape), "cache for generation");
     std::vector<float> logits(size_t(m->shape.V));
     const size_t T = size_t(m->shape.T);
-    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;   // begin: start of the context in text
+    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;   // begin: where the context begins
     for (int i = 0; i < max_tokens; i++) {
         if (text->size() - begin > T) begin = cached = text->size() - std::max<size_t>(1, T / 2);
         model_generate_step(m, cache, &(*text)[cached], int(cached - begin), int(text->size() - cached), logits.data());

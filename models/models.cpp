@@ -1,5 +1,5 @@
-// models.cpp -- the list of models. ./configure writes build/models.h from models/list: MODELS(X) is X(gpt2) X(lstm)
-// ...
+// models.cpp -- the list of models. ./configure writes build/models.h from models/list. In it MODELS(X) is
+// X(gpt2) X(lstm) ...
 #include "build/models.h"
 
 const std::vector<const ModelInfo*>& all_models() {

@@ -1,5 +1,5 @@
-// presets.cpp -- what models have on the command line: the options that several models share, with the names that other
-// trainers give them, and the presets of all models. A fork's model may declare its own in its header.
+// presets.cpp -- the options that several models share, with their names in other trainers, and the presets of all
+// models. A fork's model may declare its own in its header.
 #include "models/shape.h"
 
 // ---- options; hf: the model's key of config.json
@@ -22,7 +22,7 @@ ShapeKey seq_len_key(const char* hf) {
             "context length, T; with --init at most the one it has"};
 }
 
-// ---- presets; small: nanoGPT's settings for a small text
+// ---- presets; "small" has nanoGPT's settings for a small text
 
 static const std::string
     kNanoRun = "total-batch-size 4096 steps 480 lr 5e-3 warmup-steps 50 final-lr-frac 0.05 beta2 0.99 eval-every 240 "
@@ -30,8 +30,8 @@ static const std::string
     kSmallRun = "seq-len 256 steps 5000 warmup-steps 100 final-lr-frac 0.1 beta2 0.99 dropout 0.2 eval-every 250 "
                 "eval-steps 100 sample-every 500 log-every 10 save-every 1000 ";
 
-// Sizes: Radford et al. 2019; batches and learning rates: Brown et al. 2020, table 2.1; steps: about 20 tokens per
-// parameter (10^10 for 124M).
+// Sizes are those of Radford et al. 2019, batches and learning rates those of Brown et al. 2020, table 2.1. A run takes
+// about 20 tokens per parameter, and at least about 10^10.
 static const std::string kGpt2Run = "seq-len 1024 warmup-steps 700 final-lr-frac 0 eval-every 250 sample-every 1000 "
                                     "log-every 10 save-every 1000 ";
 std::vector<Preset> gpt2_presets() {
@@ -56,8 +56,8 @@ std::vector<Preset> lstm_presets() {
     };
 }
 
-// The Llama family. Published sizes; batches, rates and steps (about 20 tokens per parameter, at least 10^10) are like
-// GPT-2's.
+// The Llama family. Sizes are published ones, except in the nano and 124m presets. Batches, learning rates and tokens
+// (about 20 per parameter, at least about 10^10) are chosen as for GPT-2.
 static const std::string kLlamaNano = kNanoRun + "layers 4 heads 4 kv-heads 2 channels 128 mlp-size 384 seq-len 256 "
                                                  "batch-size 2";
 static const std::string kLlamaRun = "total-batch-size 524288 warmup-steps 700 final-lr-frac 0 eval-every 250 "
@@ -65,7 +65,7 @@ static const std::string kLlamaRun = "total-batch-size 524288 warmup-steps 700 f
 std::vector<Preset> llama_presets() {
     return {
         {"llama-nano", "", kLlamaNano},
-        // The tokens and the budget of gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
+        // As many tokens and parameters as gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
         {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 seq-len 1024 "
          "batch-size 16 eval-steps 64 steps 18865 lr 6e-4"},
         {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "

@@ -1,4 +1,4 @@
-// qwen2.h -- Qwen2 and Qwen2.5: Llama with biases of q, k and v. See llama.h.
+// qwen2.h -- Qwen2 and Qwen2.5: Llama with biases for q, k and v. See llama.h.
 #pragma once
 #include "models/llama.h"
 

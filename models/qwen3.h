@@ -1,4 +1,4 @@
-// qwen3.h -- Qwen3: Llama with a norm of each head of q and k. See llama.h.
+// qwen3.h -- Qwen3: Llama with an RMSNorm of each head of q and k. See llama.h.
 #pragma once
 #include "models/llama.h"
 
