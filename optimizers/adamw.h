@@ -1,17 +1,17 @@
 // adamw.h -- AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 //
 //     m = b1 m + (1 - b1) g;   v = b2 v + (1 - b2) g^2
-//     w = w - lr ( (m / bias1) / (sqrt(v / bias2) + eps) + weight_decay w )    bias = 1 - b^update; no decay of vectors
+//     w = w - lr ( (m / bias1) / (sqrt(v / bias2) + eps) + weight_decay w )    bias = 1 - b^update; vectors don't decay
 //
-// Each weight moves about lr per step whatever the scale of its gradient. m and v start at 0 and so are too small at
-// first; dividing by the biases corrects that.
+// A weight changes by about lr per step, whatever the scale of its gradient. m and v start at 0, so at first they are
+// too small; the division by bias1 and bias2 corrects that.
 #pragma once
 #include "optimizers/optimizer.h"
 
 struct adamw_rule {
     static constexpr StateSpec kArrays[] = {{"exp_avg"}, {"exp_avg_sq"}};
     static constexpr int kState[] = {2};
-    enum { kBeta1, kBeta2, kEps, kWeightDecay, kBias1, kBias2, kValues };       // places in StepState::values
+    enum { kBeta1, kBeta2, kEps, kWeightDecay, kBias1, kBias2, kValues };       // indices in StepState::values
 
     RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;

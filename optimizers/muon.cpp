@@ -1,7 +1,7 @@
-// muon.cpp -- Muon's rule for one matrix, from operations of kernels.h.
+// muon.cpp -- Muon's rule for one matrix, made of operations of kernels.h.
 //
-// Newton and Schulz: with X of norm at most 1, X <- (aI + bA + cAA) X, A = X X^T, brings all singular values of X
-// between 0.7 and 1.2 in 5 iterations. A tall matrix is transposed for them by a product with I.
+// The Newton-Schulz iteration X <- (aI + bA + cAA) X, with A = X X^T and X of norm at most 1, brings all singular
+// values of X between 0.7 and 1.2 in 5 iterations. For it a tall matrix is transposed, by a product with I.
 #include "optimizers/muon.h"
 #include <algorithm>
 #include "src/base/common.h"
@@ -14,7 +14,7 @@ size_t muon_matrix(const MatrixUpdate& u, Stream stream) {
     const int rows = int(u.rows), cols = int(u.cols), shorter = std::min(rows, cols), longer = std::max(rows, cols);
     const size_t n = u.n, square = size_t(shorter) * size_t(shorter);
     Layout place = {.memory = static_cast<char*>(u.work)};
-    float *direction, *partials;            // direction: in the end the matrix's update
+    float *direction, *partials;            // direction: at the end the orthogonal update
     floatX *x, *next, *gram, *polynomial;
     double* norm;
     StepState* unit;                        // its grad_scale is 1 / norm

@@ -1,5 +1,5 @@
-// muon.h -- Muon (Jordan et al., kellerjordan.github.io/posts/muon): a matrix moves by the nearest orthogonal matrix
-// to its averaged gradient, so that all directions of it are learnt at one pace. All other tensors follow AdamW.
+// muon.h -- Muon (Jordan et al., kellerjordan.github.io/posts/muon): a matrix is updated with the orthogonal matrix
+// nearest to its averaged gradient, so that all singular directions change equally fast. AdamW updates other tensors.
 //
 //     m = momentum m + (1 - momentum) g;   d = momentum m + (1 - momentum) g                (Nesterov's direction)
 //     W = W - muon_lr ( sqrt(max(1, rows / cols)) orthogonal(d) + weight_decay W )         orthogonal(): muon.cpp
@@ -7,10 +7,10 @@
 #include "optimizers/adamw.h"
 
 struct muon_rule {
-    // All stages but kAdamw belong to muon_matrix. In kDirection and kScale `w` is its scratch memory: kDirection
-    // writes the direction there, kScale divides it by its norm.
+    // kAdamw is the elementwise rule; muon_matrix calls the other stages. In kDirection and kScale `w` is its scratch
+    // memory: kDirection writes the direction to it, and kScale the direction divided by its norm.
     enum { kAdamw, kDirection, kScale, kApply };
-    static constexpr StateSpec kArrays[] = {{"momentum"}, {"exp_avg_sq"}};      // for AdamW's tensors: first moment
+    static constexpr StateSpec kArrays[] = {{"momentum"}, {"exp_avg_sq"}};      // AdamW's first moment is in `momentum`
     static constexpr int kState[] = {2, 1, 0, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 

@@ -3,7 +3,7 @@
 #include "build/optimizers.h"
 #include <algorithm>
 
-// A stage must not use an array that nobody keeps. The matrix rule may use more than its stages do.
+// A stage must not use more arrays than kArrays declares. The matrix rule itself may use arrays that no stage uses.
 #define X(name) static_assert(std::ranges::max(name##_rule::kState) <= int(std::size(name##_rule::kArrays)), \
                               "optimizers/" #name ".h: kState uses more arrays than kArrays names");
 OPTIMIZERS(X)
