@@ -15,7 +15,7 @@ struct Block {
     LayerNorm ln1;              // ln1.inp is the residual stream; only the arrays are set: norm_of sets the rest
     floatX *qkv;                // (N,3C)
     floatX *att;                // (N,C)
-    float *lse;                 // (B,NH,T)
+    float *lse;                 // (B,NH,T) log-sum-exp of each row of attention scores
     LayerNorm ln2;
     floatX *fc, *gelu;          // (N,4C)   before and after the activation
 };
@@ -26,8 +26,8 @@ struct Gpt2 {
     floatX *branch;             // (N,C)    output of attention or MLP before it is added; in backward its gradient
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
-    floatX *dwide;              // (N,4C)   gradient of fc, and of qkv
-    float *delta;               // (B,NH,T)
+    floatX *dwide;              // (N,4C)   gradient of fc, then of qkv
+    float *delta;               // (B,NH,T) work space of attention_backward
 };
 
 // Index in the table of block l's first tensor; for l = L the final norm's first tensor.

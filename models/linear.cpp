@@ -63,7 +63,7 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
     gelu_linear_backward(dinp, dweight, dbias, dout, inp, nullptr, weight, N, accumulate);
 }
 
-// ---- beside a frozen table
+// ---- adapters of a frozen table: work space, weights, gradients
 
 void linear_place(Model* m, Layout& place) {
     const Tuning& tuning = m->tuning;

@@ -78,7 +78,7 @@ struct Block {
     LlamaAttention att;
     LayerNorm ln2;
     floatX *gateup;             // (N,2F)   gate, then up; in backward their gradient
-    floatX *act;                // (N,F)
+    floatX *act;                // (N,F)    silu(gate) up
 };
 
 struct Llama {
@@ -89,7 +89,7 @@ struct Llama {
     floatX *branch;             // (N,C)    output of attention or MLP, before it is added
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
-    floatX *dact;               // (N,F)
+    floatX *dact;               // (N,F)    gradient of act
 };
 
 int block_tensors(LlamaKind kind) { return 6 + kind.bias + 2 * kind.norms; }

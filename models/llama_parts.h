@@ -16,9 +16,9 @@ inline LayerNorm norm_of(Model* m, const Pass& pass, const LayerNorm& arrays, co
 struct LlamaAttention {
     floatX *qkv;                // (N,heads,HS)
     floatX *raw;                // (N,NH+NK,HS)     q and k before their norm; Qwen3 only
-    float *raw_rstd;            // (N,NH+NK)
-    floatX *att;                // (N,NH,HS)
-    float *lse;                 // (B,NH,T)
+    float *raw_rstd;            // (N,NH+NK)        HeadNorm::rstd
+    floatX *att;                // (N,NH,HS)        output of attention
+    float *lse;                 // (B,NH,T)         log-sum-exp of each row of attention scores
 };
 
 // What all blocks share. If a model needs another setting of attention, it belongs here: attention_of in llama.cpp
@@ -27,9 +27,9 @@ struct LlamaShared {
     float scale = 0;            // of attention's scores; 0: 1 / sqrt(HS)
     float *rotary;              // (context,2,HS/2)    rotary_table
     // backward
-    floatX *datt;               // (N,NH,HS)
-    floatX *dqkv;               // (N,heads,HS)
-    float *delta;               // (B,NH,T)
+    floatX *datt;               // (N,NH,HS)        gradient of att
+    floatX *dqkv;               // (N,heads,HS)     gradient of qkv
+    float *delta;               // (B,NH,T)         work space of attention_backward
     float *dnorms;              // work space of norm_heads_backward
 };
 void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind kind);

@@ -16,8 +16,8 @@ struct Adapters {
     floatX* weights = nullptr;          // the arena Model::trained: A and B of all adapters
     float* grads = nullptr;             // their gradients, in the same layout
     // Work space.
-    floatX *low = nullptr, *dlow = nullptr;     // (N,rank) (N,rank)
-    floatX* wide = nullptr;             // (N, widest matrix)
+    floatX *low = nullptr, *dlow = nullptr;     // (N,rank) each: x A^T, and its gradient
+    floatX* wide = nullptr;             // (N, the largest dimension of any matrix)
     float* unread = nullptr;            // gradients of frozen vectors, which are written and never read
 };
 

@@ -132,7 +132,7 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
         if (m->kind->dlogits) m->kind->dlogits(m, m->logits, n);
         const bool accumulate = pass.accumulate || row > 0;
         matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp);
-        if (!m->grads[0]) continue;             // it is frozen
+        if (!m->grads[0]) continue;             // the head is frozen
         matmul_backward_params(m->grads[0], nullptr, m->logits, hidden + at, n, C, Vp, accumulate);
     }
 }

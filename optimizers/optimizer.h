@@ -55,7 +55,7 @@ struct OptimizerInfo {
     // Sets step->values, which the rule reads, from the values of `hyper`. update: number of the update, from 1.
     // schedule: this step's learning rate as a fraction of --lr. sums: numbers that prepare keeps from step to step.
     void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule, double* sums);
-    double lr_factor = 1;               // multiplies the default --lr, which presets and --init state for AdamW
+    double lr_factor = 1;               // multiplies the default --lr, because presets and --init have rates for AdamW
     bool (*whole)(const TensorSpec& tensor) = nullptr;  // true: the matrix rule updates the tensor, whole, on one rank
     int sums = 0;                       // length of prepare's `sums`; they start as 0, and state.json has them
     // The stage that exchanges the weights and state array 0; 0: none. It is for optimizers whose result is array 0, as

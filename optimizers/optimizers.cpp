@@ -1,5 +1,5 @@
-// optimizers.cpp -- the list of optimizers. ./configure writes build/optimizers.h from optimizers/list: OPTIMIZERS(X)
-// is X(adamw) X(sgd) ...
+// optimizers.cpp -- the list of optimizers. ./configure writes build/optimizers.h from optimizers/list. In it
+// OPTIMIZERS(X) is X(adamw) X(sgd) ...
 #include "build/optimizers.h"
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// sgd.h -- stochastic gradient descent with momentum, as torch.optim.SGD.
+// sgd.h -- stochastic gradient descent with momentum, as in torch.optim.SGD.
 //
 //     g = g + weight_decay w;   m = momentum m + g;   w = w - lr m         vectors do not decay
 #pragma once
@@ -7,7 +7,7 @@
 struct sgd_rule {
     static constexpr StateSpec kArrays[] = {{"momentum_buffer"}};
     static constexpr int kState[] = {1};
-    enum { kMomentum, kWeightDecay };           // places in StepState::values
+    enum { kMomentum, kWeightDecay };           // indices in StepState::values
 
     RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;
@@ -25,7 +25,7 @@ inline const OptimizerInfo sgd_info = {
     .state = sgd_rule::kArrays,
     .hyper = {
         {"momentum", 0.9, kBelowOne, "sgd-momentum", "what a step keeps of the gradients before it"},
-        {"weight-decay", 0, kNotNegative, "", ""},      // see adamw.h
+        {"weight-decay", 0, kNotNegative, "", ""},      // its help text is in adamw.h
     },
     .prepare = [](StepState* step, const double* hyper, int64_t, double, double*) {
         for (int i = 0; i < 2; i++) step->values[i] = float(hyper[i]);

@@ -54,7 +54,7 @@ floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 void dry_run(const Options& options, const Comm* comm, int micro_batches);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
-// ---- a step's work, launch by launch or as a CUDA graph, its results and its timeline: executor.cpp
+// ---- runs a step's work, kernel by kernel or as a CUDA graph; its results and its timeline: executor.cpp
 
 struct Executor {
     Comm* comm = nullptr;
@@ -83,8 +83,8 @@ StepTimes executor_times(Executor* executor, int64_t step);     // after executo
 // ---- runs a model forward, for losses of data and continued texts: inference.cpp
 
 struct Score {
-    double nats = 0, text_nats = 0;     // sums of -ln p: of all tokens; of tokens that have text
-    uint64_t bytes = 0, tokens = 0;     // bytes of that text; targets that are not -1
+    double nats = 0, text_nats = 0;     // sums of -ln p: over all targets; over the targets that have text
+    uint64_t bytes = 0, tokens = 0;     // bytes of that text; number of targets that are not -1
     uint32_t requests = 0;              // requests to stop that ended the evaluation early
     double loss() const { return nats / double(tokens); }
     double bpb() const { return text_nats / std::numbers::ln2 / double(bytes); }        // NaN where tokens have no text

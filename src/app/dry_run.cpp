@@ -109,7 +109,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");
-    if (gpu && info->head_size) print_prediction(o, plan);        // plan knows no recurrent models
+    if (gpu && info->head_size) print_prediction(o, plan);        // build/plan has no recurrent models
 }
 
 }  // namespace BACKEND

@@ -10,7 +10,7 @@ constexpr double kPerHost = 8;          // GPUs per host
 
 namespace BACKEND {
 
-// Reads --for, "8xh100" or "h100": returns the GPU, and sets *ranks to how many there are. kExitUsage if it is unknown.
+// Parses the value of --for, "8xh100" or "h100". Returns the GPU and sets *ranks to their number. kExitUsage: unknown.
 const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks);
 
 }  // namespace BACKEND

@@ -27,8 +27,8 @@ bool starts_ranks(const Options& options, const Process& process) {
     return options.is_given("np") && process.world.launcher != "--np";
 }
 
-// Becomes the supervisor, which starts this very program by its absolute path. If a build replaces that file during the
-// run, ranks that are started again run the new program.
+// Becomes the supervisor, which starts this program by its absolute path. If a build replaces that file during the run,
+// ranks that are restarted run the new program.
 [[noreturn]] static void become_supervisor(const Options& options) {
     Arguments words = {format("--np=%d", options.np),
                        format("--max-restarts=%d", options.max_restarts)};

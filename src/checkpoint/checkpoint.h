@@ -42,7 +42,7 @@ void require_space(const std::string& folder, const CheckpointFiles& files);
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
                 const std::string& weights = "model.safetensors");
 
-// Returns the id in a run's config.json or in a checkpoint's state.json; "" if it has none.
+// Returns the id in a run's config.json or a checkpoint's state.json; "" if it has none or cannot be read.
 std::string run_id(const std::string& json_path);
 // Returns the folder of a run's newest complete checkpoint, and warns of newer ones that are not complete; "" if there
 // are no checkpoints. kExitBadContent: there are some, but none is complete and of this run.

@@ -125,7 +125,7 @@ Tokens open_prepared(const std::string& path, const std::string& folder) {
 bool is_tokens(const DataOptions& o) {
     const auto is_token_file = [](const std::string& path) {
         return file_exists(path) && !is_directory(path) && format_of(path) != Format::text &&
-            !file_exists(path_join(parent_folder(path), "manifest.json"));      // prep's own shards
+            !file_exists(path_join(parent_folder(path), "manifest.json"));      // shards that build/prep made
     };
     const bool has_text = !o.tokenizer.empty() || !o.init.tokenizer.empty() ||
         !o.init.generation_config.empty() || !o.task.empty();
@@ -180,7 +180,7 @@ void require_samples(const Dataset& d, const std::string& path, const char* part
 
 // Reads the first 2^28 tokens, which takes about a second, so that a bad token among them is found now and not later.
 void check_tokens(const Dataset& set, int vocab_size) {
-    if (!set.content) return;           // build/prep has made them
+    if (!set.content) return;           // build/prep made the tokens
     uint64_t left = uint64_t(1) << 28;
     std::vector<int> block(1 << 16);
     for (const Shard& shard : set.shards)

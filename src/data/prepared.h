@@ -8,7 +8,7 @@
 #include "src/data/data.h"
 #include "src/data/shards.h"
 
-// A list of numbers as JSON, and back.
+// These convert a list of numbers to JSON and back. parse_list skips all but whole numbers >= 0.
 template <class T> std::string json_list(const std::vector<T>& numbers) {
     std::string list = "[";
     for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);

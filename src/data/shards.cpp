@@ -171,7 +171,7 @@ Shard open_token_file(const std::string& path) {
     const Format format = format_of(path);
     Shard s = {.name = path, .file = std::make_shared<InputFile>(path, "data")};
     if (format == Format::raw) read_raw(&s);
-    s.tokens = s.file->size / s.width;  // of raw tokens
+    s.tokens = s.file->size / s.width;  // for raw tokens; a header has its own number
     if (format == Format::npy) read_npy_header(&s);
     if (format == Format::llmc) read_llmc_header(&s);
     const uint64_t got = s.file->size - s.offset, want = checked_mul(s.tokens, s.width, path.c_str());

@@ -10,9 +10,9 @@
 
 enum class Format {
     text,   // plain text: each file is one document; only build/prep tells the first four apart
-    jsonl,  // JSON objects: the "text" of each is a document,
-    chat,   // or each is a conversation (src/text/chat.h),
-    pairs,  // or a prompt and its completion
+    jsonl,  // JSON objects; the "text" of each is a document
+    chat,   // JSON objects; each is a conversation (src/text/chat.h)
+    pairs,  // JSON objects; each is a prompt and its completion
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
     llmc,   // llm.c's header, then uint16, or uint32 for Llama 3
     raw,    // numbers without a header: NAME.u16.bin, NAME.u32.bin, NAME.u64.bin; any other .bin is uint16 (nanoGPT)

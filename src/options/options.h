@@ -27,8 +27,8 @@ struct Options {
     std::map<std::string, double> hyper;
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
-    std::string device = "auto", dtype = "auto", reduce = "ordered";    // choose_backend resolves dtype
-    int threads = 0, np = 0, max_restarts = 3, recompute = 0;           // np 0: this process is one rank
+    std::string device = "auto", dtype = "auto", reduce = "ordered";    // choose_backend sets dtype
+    int threads = 0, np = 0, max_restarts = 3, recompute = 0;           // np 0: --np is not given
     bool elastic = false, overlap = true, graph = true;
     int64_t audit_every = 500;
     double timeout = 60, save_patience = 600;

@@ -1,4 +1,4 @@
-// run.cpp -- the run folder, its lock, agreement between ranks, requests by signal.
+// run.cpp -- the run's folder and locks, the comparison of ranks, requests by signal (run.h).
 #include "src/run/report.h"
 #include <algorithm>
 #include <atomic>
@@ -280,7 +280,7 @@ Fields option_fields(const Options& options, const std::string& device_kind) {
     const std::string program = read_file(program_path());
     utsname machine;
     uname(&machine);
-    Fields fields = {{"version", version_text()},       // each CPU architecture has its own program
+    Fields fields = {{"version", version_text()},       // only ranks of one CPU architecture have the same program
                      {std::string("program for ") + machine.machine,
                       format("%016llx", (unsigned long long)hash_bytes(program.data(), program.size(), 0))}};
     for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
@@ -331,7 +331,7 @@ void on_signal(int signal) {
     if (stop && !stop_requested()) first_stop = now_seconds();
     const bool again = stop_requests(requests.fetch_or(1u << signal)) != 0;
     if (stop && !again) say("\nsaving and stopping after this step; once more stops at once, unsaved\n");
-    if (stop && again && now_seconds() - first_stop >= 1) {     // a Ctrl-C can come twice: from terminal and launcher
+    if (stop && again && now_seconds() - first_stop >= 1) {     // one Ctrl-C can arrive twice, also from the launcher
         say("stopped at once, unsaved\n");
         _exit(kExitOther);
     }

@@ -42,7 +42,7 @@ bool merge_options_of(const std::string& path, Options* options);
 using Fields = std::vector<std::pair<std::string, std::string>>;
 void check_agreement(Comm* comm, const Fields& fields);
 Fields option_fields(const Options& options, const std::string& device_kind);   // program, options, kind of device
-Fields data_fields(const Arena& arena, const Data& data);       // names and shapes of all tensors, hashes of the data
+Fields data_fields(const Arena& arena, const Data& data);       // names and shapes of trained tensors; hashes of data
 void check_ranks(const Options& options, int ranks);            // kExitUsage if the ranks do not divide the replicas
 
 // Requests by signal; bit n is signal n. INT, TERM, USR1 (and HUP, unless ignored) mean "save and stop". USR2 means
@@ -71,8 +71,8 @@ struct StepTimes { double compute, comm, exposed; };    // seconds, this rank's;
 // What a rank tells the others once per step.
 struct RankReport {
     uint32_t requests;                  // by signal: bit n is signal n
-    double compute;                     // seconds
-    bool saved;                         // rank 0: the save under way has ended
+    double compute;                     // StepTimes::compute
+    bool saved;                         // rank 0 only: the save under way has ended
     double norm;                        // of the gradient; if replicas take steps of their own, their largest norm
 };
 
@@ -104,7 +104,7 @@ struct RunFacts {
 struct Reporter;                        // report.h
 std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 
-// Calls empty_run, opens the log, prints the header and writes config.json.
+// Calls empty_run, opens the log, prints the header and writes config.json. On a resume sets newer checkpoints aside.
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);
