@@ -168,7 +168,7 @@ void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) 
     const bool qwen = kind.bias || kind.norms;
     refuse_others(config, kind, what);
     // transformers' defaults for absent keys differ between Llama, Qwen2 and Qwen3. Qwen's are 32 key/value heads, and
-    // in Qwen3 heads of 128 elements, which would be a surprise, so a Qwen must have these keys.
+    // in Qwen3 heads of 128 elements, whatever the model's size; so a Qwen must have these keys.
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
         return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
     };

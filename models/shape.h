@@ -15,7 +15,7 @@ struct Shape {
     int V = 0, Vp = 0;              // vocabulary; Vp: V rounded up to 16, rows in memory; rows V..Vp-1 stay zero
     float dropout = 0;              // probability of dropping an element
     int extra[8] = {};              // whole numbers that only one model or family has; its `keys` name them
-    float real[8] = {};             // such numbers that are not whole
+    float real[8] = {};             // real numbers, likewise
 };
 
 // What a run trains: the model's own tensors, or LoRA adapters of its matrices while its own are frozen (tuning.h).

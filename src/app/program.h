@@ -31,9 +31,9 @@ int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Proce
 int read_command_line(const char* program, int argc, char** argv, Process* process, Options* options);
 // Returns whether --np asks this process to start ranks, rather than to be one.
 bool starts_ranks(const Options& options, const Process& process);
-// Accepts the rank that the launcher's variables give this process, or throws the error in them. With --np the process
-// becomes the supervisor, which starts ranks of this program. alone: the name of an option or command that needs one
-// process, such as "--dry-run"; with a warning it ignores the variables, which may be old ones of the shell. "": none.
+// Takes the rank that the launcher's variables give this process, or throws the error in them. With --np the process
+// becomes the supervisor, which starts ranks of this program. alone: "", or what needs a single process, "--dry-run";
+// that process warns and ignores the variables, because a shell may still have old ones.
 void take_place(const Options& options, const std::string& alone, Process* process);
 // Chooses the first of `backends` that fits --device and --dtype and has a device; with --dtype auto the device must be
 // fast with the type. Sets options->dtype and returns the backend's index. kExitUsage if none fits.

@@ -9,8 +9,8 @@
 //
 // A save writes and fsyncs every file in .tmp_step_*, then DONE; fsyncs that folder; renames it; fsyncs ckpt/; verifies
 // it; writes `latest` and `best`; and only then removes the oldest checkpoints beyond `keep`. The files do not depend
-// on the number of ranks, the time or which host of a kind it is, except for the random id in state.json, and so that
-// file's checksum in DONE. A checkpoint with the id of another run is neither used nor removed.
+// on the number of ranks, the time or the host's name, but state.json has the run's random id and the kind of device,
+// and DONE that file's checksum. A checkpoint with the id of another run is neither used nor removed.
 #pragma once
 #include <cstdint>
 #include <functional>

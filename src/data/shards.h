@@ -20,7 +20,7 @@ enum class Format {
 const char* format_name(Format format);         // "text", "an llm.c token shard"
 Format format_of(const std::string& path);      // npy, llmc or raw; text for everything else
 
-// Returns the path of data/NAME beside the program, in its build/, one or two folders above it, or in ./data.
+// Returns the path of data/NAME beside the program, in build/ there, one or two folders above it, or in ./data.
 // kExitNoInput: it is in none of them; what_to_do ends that message.
 std::string find_data_file(const std::string& name, const char* what_to_do);
 std::string find_story(const char* name);       // finds a file of the built-in text
