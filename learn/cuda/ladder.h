@@ -101,19 +101,21 @@ struct Ladder {
     // Returns the largest error, as a part of the largest number, and "" or a line that names the first wrong number.
     template <class X> auto compare(const char* name, const Array<X>& out, const auto& want, double tolerance) {
         double worst = 0, largest = 0;
-        size_t first = 0, count = 0;                    // of the wrong numbers
+        std::vector<size_t> bad;                        // the indices of the wrong numbers
         const std::vector<X> got = out.values();
         for (const float value : want) largest = std::max(largest, std::fabs(double(value)));
-        for (size_t i = want.size(); i-- > 0;) {
+        for (size_t i = 0; i < want.size(); i++) {
             const double error = std::fabs(double(float(got[i])) - double(want[i]));
             if (!(error <= worst) && !std::isnan(worst)) worst = error;         // a NaN stays
-            if (!(error <= tolerance * largest)) first = i, count++, wrong++;
+            if (!(error <= tolerance * largest)) bad.push_back(i);
         }
+        wrong += !bad.empty();
+        const size_t first = bad.empty() ? 0 : bad[0];
         char text[400];
         snprintf(text, sizeof text, "    %s: %s[%zu] (row %zu, column %zu), the first wrong number of %zu: got %.9g, "
                  "want %.9g; follow the thread that has to write it\n", name, out.name, first, first / out.columns,
-                 first % out.columns, count, float(got[first]), want[first]);
-        return std::pair(worst / largest, std::string(count > 0 ? text : ""));
+                 first % out.columns, bad.size(), float(got[first]), want[first]);
+        return std::pair(worst / largest, std::string(bad.empty() ? "" : text));
     }
     // Runs a rung and compares what it leaves in `out` with `want`. tolerance: of the largest number of `want`.
     template <class X> void climb(const char* name, const Array<X>& out, const std::vector<float>& want,
