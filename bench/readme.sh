@@ -83,8 +83,9 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
 } >"$tmp/numbers"
 put docs/performance.md numbers "$tmp/numbers"
 {
-    echo "Linked into train_gpt: $(bench/weight.sh) (the goal is 14,500 lines and 740 KB;"
-    echo '`bench/weight.sh` counts them);'
+    set -- $(grep '^train_gpt ' .ci/budget)
+    echo "Linked into train_gpt: $2 code tokens, $3 lines (the goal is 165,000 and 15,900;"
+    echo '`bench/weight.sh` counts them, `.ci/budget` limits them);'
     printf 'clean CPU build %s s; default run to %.3f bits per byte %s s, ' "$build" "$bpb" "$default"
     echo "with \`--np 2 --threads 1\` $by_ranks s ($machine, $(date +%Y-%m-%d);"
     echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)).'
