@@ -152,21 +152,19 @@ struct StoreFloat {
 
     static constexpr bool kStarts = false, kAhead = false;
     struct Old { float2 pair[4]; };
-    __device__ float2* at(int m, int n, int j) const {
-        n += j * 8 + lane() % 4 * 2;
-        return extent.has(m, n) ? &as<float2>(out + extent.at(m, n)) : nullptr;
-    }
+    __device__ float2* at(int m, int n) const { return &as<float2>(out + extent.at(m, n) + lane() % 4 * 2); }
     __device__ Old fetch(int m, int n) const {
         Old old = {};
-        if (!accumulate) return old;
-        for (int j = 0; j < 4; j++) if (const float2* p = at(m, n, j)) old.pair[j] = *p;
+        const float2* const from = at(m, n);
+        for (int j = 0; j < 4; j++) if (accumulate && extent.has(m, n + j * 8)) old.pair[j] = from[j * 4];
         return old;
     }
     __device__ void store(int m, int n, const float (&v)[8], const Old& old) const {
+        float2* const to = at(m, n);
         for (int j = 0; j < 4; j++) {
             float2 sum = {v[2 * j], v[2 * j + 1]};
             if (accumulate) sum = {old.pair[j].x + sum.x, old.pair[j].y + sum.y};
-            if (float2* p = at(m, n, j)) *p = sum;
+            if (extent.has(m, n + j * 8)) to[j * 4] = sum;
         }
     }
 };

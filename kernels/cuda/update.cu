@@ -93,22 +93,6 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
 
 // ------------------------ poison
 
-// One block: each thread looks at every 256th of the places 0, step, 2 step, ...
-__global__ void __launch_bounds__(kThreads)
-find_poison_kernel(uint64_t* left, const float* x, size_t n, size_t step, const float* end) {
-    __shared__ uint64_t of_warp[kThreads / 32];
-    grid_dependency_sync();
-    uint64_t most = 0;
-    for (size_t i = threadIdx.x * step; i < n; i += kThreads * step)
-        if (__float_as_uint(x[i]) == kPoison) most = max(most, uint64_t(end - (x + i)));
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = max(most, __shfl_xor_sync(~0u, most, lanes));
-    if (lane() == 0) of_warp[warp()] = most;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    for (const uint64_t other : of_warp) most = max(most, other);
-    *left = max(*left, most);
-}
-
 // ------------------------ update
 
 template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1, because C++ has no array of length 0
@@ -190,7 +174,10 @@ void poison(float* x, size_t n, size_t step, Stream stream) {
                  stream);
 }
 void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream) {
-    launch(find_poison_kernel, 1, kThreads, 0, stream, left, x, n, step, end);
+    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) {
+        if (const float* const at = x + i * step; __float_as_uint(*at) == kPoison)
+            atomicMax(reinterpret_cast<unsigned long long*>(left), static_cast<unsigned long long>(end - at));
+    }, stream);
 }
 
 void update(int optimizer, int stage, const Update& arrays, Stream stream) {

@@ -111,13 +111,13 @@ template <Space SPACE> void store(Warp& w, const Ins& i, int lane) {
     }
     std::memcpy(place<SPACE, kWrites>(w, address_of(w, i, lane), all, lane, value), value, size_t(all));
 }
-template <Space SPACE, class X> void atomic_add(Warp& w, const Ins& i, int lane) {
-    char* const at = place<SPACE, kAtomically>(w, address_of(w, i, lane), 4, lane);
+template <Space SPACE, class X, bool MAX = false> void atomic_add(Warp& w, const Ins& i, int lane) {
+    char* const at = place<SPACE, kAtomically>(w, address_of(w, i, lane), sizeof(X), lane);
     if (SPACE == kGlobal) w.block->races->meet(w, lane, uint64_t(at));
     X before;
-    std::memcpy(&before, at, 4);
-    const X sum = before + w.reg<X>(i.a[2])[lane];
-    std::memcpy(at, &sum, 4);
+    std::memcpy(&before, at, sizeof before);
+    const X given = w.reg<X>(i.a[2])[lane], sum = !MAX ? before + given : std::max(before, given);
+    std::memcpy(at, &sum, sizeof sum);
     if (i.a[1] >= 0) w.reg<X>(i.a[1])[lane] = before;
 }
 // mov.b64 {a, b}, c and mov.b64 c, {a, b}; b32, too.
@@ -616,6 +616,7 @@ const Special* find_special(const std::string& name) {
         {"unpack", {by_lane<unpack>}},
         {"atom.global.add.u32", {by_lane<atomic_add<kGlobal, uint32_t>>, "d1, [], r2"}},
         {"atom.global.add.f32", {by_lane<atomic_add<kGlobal, float>>, "d1, [], r2"}},
+        {"atom.global.max.u64", {by_lane<atomic_add<kGlobal, uint64_t, true>>, "e1, [], s2"}},
         {"atom.shared.add.u32", {by_lane<atomic_add<kShared, uint32_t>>, "d1, [], r2"}},
         {"shfl.sync.bfly.b32", {shuffle<kBfly>, "d0, q5?, r1, r2, r3, r4"}},
         {"shfl.sync.down.b32", {shuffle<kDown>, "d0, q5?, r1, r2, r3, r4"}},

@@ -354,6 +354,8 @@ struct Parser {
         switch (word[0]) {
             case 'd': i.a[n] = operand(s, 4, true); break;
             case 'r': i.a[n] = operand(s, 4); break;
+            case 'e': i.a[n] = operand(s, 8, true); break;
+            case 's': i.a[n] = operand(s, 8); break;
             case 'q': i.a[n] = operand(s, 0, true); break;
             case 'p': i.a[n] = operand(s, 0); break;
             case 'D': want(list(i, s, 4, true) == n, s, "another number of registers"); break;
