@@ -137,11 +137,12 @@ bool wait_for_close(Comm* comm, double seconds) {
 }
 
 // Ends the process, unless the main thread does so already. Every rank prints that a rank is lost or stuck, since its
-// output may be the only one that survives. Rank 0 alone prints any other failure.
+// output may be the only one that survives. Rank 0 alone prints any other failure, before it tells the others: a
+// launcher ends all ranks at once when the first has ended.
 void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
-    if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
     if (comm->rank == 0 || code == kExitPeer) print_error({code, text});
+    if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
     if (comm->rank == 0) wait_for_close(comm, 0.3);
     const std::lock_guard lock(comm->impl->mutex);
     comm->impl->clean_up();
@@ -427,7 +428,7 @@ Comm* comm_create(const World& world, double timeout) {
         share_host_memory(comm);
         if (world.size > 1) connect_ranks(comm);
     } catch (const Error& e) {
-        if (impl->watcher.joinable()) comm_abort(comm, e.code, e.message);
+        if (impl->watcher.joinable() && comm_abort(comm, e.code, e.message)) _exit(e.code);
         impl->meeting = {};         // closes its sockets, whose addresses end_before_meeting may need
         throw;
     }
@@ -462,8 +463,9 @@ void comm_still_works(Comm* comm) { std::atomic_ref(comm->impl->record->count)++
 bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (comm->size == 1) return false;
     take_end(comm);
+    if (comm->rank == 0) print_error({code, message});
     send_message(comm, Kind::failure, code, format("rank %d: %s", comm->rank, message.c_str()));
-    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 4) && comm->rank != 0;      // rank 0 may be slow to print
+    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 4) || comm->rank == 0;      // rank 0 may be slow to print
 }
 
 void comm_at_end(Comm* comm, std::function<void()> clean_up) {

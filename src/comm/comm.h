@@ -57,8 +57,8 @@ void comm_destroy(Comm* comm);                              // waits for all ran
 void comm_progress(Comm* comm, int64_t step, const char* phase);
 void comm_still_works(Comm* comm);              // records progress in the same phase; any thread may call it; Local
 void comm_waiting(Comm* comm, bool waits);      // begins or ends a wait: a waiting rank is not stuck; Local
-// Tells the peers that this rank ends with an error. Returns true if rank 0 prints the message, false if the caller
-// must; does not return if the job is ending already. Local.
+// Tells the peers that this rank ends with an error. Returns true if rank 0 has printed the message, false if the
+// caller must; does not return if the job is ending already. Local.
 bool comm_abort(Comm* comm, int code, const std::string& message);
 // Sets what the watching thread calls before it ends this process; the main thread may still run then. Local.
 void comm_at_end(Comm* comm, std::function<void()> clean_up);
