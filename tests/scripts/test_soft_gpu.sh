@@ -82,6 +82,37 @@ nccl_sums() {
 check "--reduce nccl: other bits, the same losses" nccl_sums
 check "a run of Hopper's kernels" hopper
 
+# The README's command for 8 GPUs, as it stands there, with tiny sizes: the bits of one rank, also if a rank is killed
+# and 4 go on. By Open MPI, where it is installed.
+if command -v mpirun >/dev/null 2>&1; then
+    mpirun() { timeout 900 mpirun --allow-run-as-root --oversubscribe --bind-to none "$@"; }
+else
+    skip "the README's command by Open MPI" "no mpirun; on Debian: apt-get install openmpi-bin"
+    mpirun() { of=$2; shift 2; timeout 900 "$@" --np "$of" --max-restarts 0; }
+fi
+readme=$(sed -n 's/^\(mpirun -np 8 [^#]*[^# ]\) *#.*/\1/p' README.md)
+box=$tmp/box
+mkdir "$box" && ln -s "${soft#timeout 900 }" "$box/train_gpt"
+tiny="--layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 64 --steps 3 --save-every 1
+      --eval-every 0 --sample-every 0 --keep 0 --timeout 60"
+# in_box OUT COMMAND: a line of sh in the folder with the program and the shards.
+in_box() { (cd "$box" && eval "$2") >"$tmp/$1.log" 2>&1 || { tail -n 4 "$tmp/$1.log"; return 1; }; }
+headline() { in_box "$1" "$readme $(echo $tiny) --out-dir $1"; }
+check "shards" in_box shards "'${TOOLS:-$PWD/build}/prep' '$PWD/tests/golden/lines.txt' -o shards --tokenizer byte"
+alone() { in_box alone "${readme#mpirun -np 8 } $(echo $tiny) --out-dir alone"; }
+check "the README's command by one rank" alone
+check "$readme" headline eight
+check "$readme: on 8 GPUs" grep -q 'ranks 8 (.*), joined by NCCL' "$tmp/eight.log"
+check "$readme: to the same bits" same "$box/alone" "$box/eight"
+said() { ! headline eight && grep -q 'error: --out-dir: eight: not empty' "$tmp/eight.log"; }
+check "$readme: an error is said" said
+killed_of_8() {
+    ! LOCKSTEP_FAULT=rank=5,step=2,at=bwd,do=kill headline killed || return 1
+    in_box on "mpirun -np 4 ./train_gpt --resume killed" && grep 'ranks 4 ' "$tmp/on.log" &&
+        same "$box/alone" "$box/killed"
+}
+check "$readme: a rank is killed, 4 go on to the same bits" killed_of_8
+
 # Interrupted and gone on with another number of ranks.
 resumed() {
     LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=sleep:1;rank=1,step=3,at=bwd,do=kill" \
