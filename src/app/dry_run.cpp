@@ -34,9 +34,9 @@ static void print_prediction(const Options& o, const std::string& plan) {
     run_tool("--for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
 }
 
-// Returns the bytes that `sharing` ranks need for arrays, and sets *said to a line about one rank. m: planned with the
-// same on_gpu. sharing: on CPUs the ranks of a host, which share one copy of weights and state; on a GPU 1.
-static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
+double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::string* said) {
+    const Model m =
+        model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, true, on_gpu, o.tuning);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     double kept = 0;                                // bytes of the optimizer's state, or of what replaces it
@@ -65,10 +65,8 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
 void check_memory(const Options& o, const Comm* comm) {
     if (kOnGpu) return;                             // a failed device_alloc names the array
     const int here = comm->local_size;
-    const Shape& s = o.shape;
-    const Model m = model_plan(find_model(o.model), s, o.batch_size, s.T, o.recompute, true, false, o.tuning);
     std::string said;
-    const double all = memory_of(o, m, comm->size, false, here, &said);
+    const double all = memory_of(o, comm->size, false, here, &said);
     if (const Allowance most = allowed_memory(); all > most.amount)
         die(kExitOther, "memory: got %.1f MB by %s, want %.1f for %d ranks here: %s; see --dry-run", most.amount * 1e-6,
             most.by.c_str(), all * 1e-6, here, said.c_str());
@@ -81,8 +79,9 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
     const std::string plan = gpu ? require_tool("--for", "plan") : "";
-    const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, o.tuning);
     const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
+    std::string said, by;
+    const double all = memory_of(o, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
     check_ranks(o, ranks);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
                 shape.T, shape.V, with_commas(count_parameters(info->tensors(shape))).c_str());
@@ -91,10 +90,8 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
                 ranks, (long long)o.steps);
     if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
     std::printf("work      %.3g FLOP per step\n", flops);
-    std::string said, by;
-    const double all = memory_of(o, m, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
     std::printf("memory    %s\n", said.c_str());
-    for (const TensorSpec& t : m.arena.tensors)
+    for (const TensorSpec& t : info->tensors(shape))
         if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;
     device_memory(&free, &total);

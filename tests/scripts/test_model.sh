@@ -68,6 +68,17 @@ cat >"$tmp/config.json" <<'END'
 {"model": "gpt2", "preset": "gpt2-124m", "vocab_size": 257, "layers": 6}
 END
 expect "of a config.json, by the tool" 0 "$line" "${TOOLS:-build}/plan" "$tmp/config.json" --for 8xh100
+# The micro-batch to take, by the models of memory and time.
+echo '{"model": "gpt2", "preset": "gpt2-1558m", "vocab_size": 50257, "total_batch_size": 65536}' >"$tmp/large.json"
+advised() { expect "advised on $1: $2" 0 "^advised   $2" "${TOOLS:-build}/plan" "$tmp/large.json" --for "$1"; }
+advised h200 '--batch-size 16 --replicas 4:'
+advised h100 '--batch-size 8 --replicas 8:'
+advised 4090 'none: .* no --batch-size fits'
+as_advised() {
+    set -- $($dry --for 8xh100 | sed -n 's/^advised *\(.*\): \(.*\) ms .* \([0-9.]*\) MB.*/\1 \2 \3/p')
+    $dry --for 8xh100 $1 $2 $3 $4 | tee "$tmp/advised" | grep "take $6: it fits" && grep "predicted $5 ms" "$tmp/advised"
+}
+check "with that a plan has the time and the bytes that were said" as_advised
 mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt" && cp "${TOOLS:-build}/prep" "$tmp/alone/"
 expect "without its tool" 66 'plan: .* build it with: ninja build/plan' "$tmp/alone/train_gpt" --dry-run --for h100 \
     --seq-len 16 --data tests/golden/lines.txt
