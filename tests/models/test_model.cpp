@@ -37,6 +37,7 @@ struct Fixture {
     StepState* state;
     StepState host_state = {.seed = 5, .step = 3, .lr = 0, .grad_scale = 0};
     std::vector<int> tokens, targets;
+    uint32_t micro_batch = 0;
     std::string unwritten;          // by the last backward: what PassResult says
 
     template <class X> static X* device(size_t count) {
@@ -86,7 +87,7 @@ struct Fixture {
     }
     double backward(bool accumulate = false, const OnTensors& ready = [](int, int) {}) {
         copy_to_device(state, &host_state, sizeof *state, nullptr);
-        Pass pass = {.B = model.B, .T = model.T, .accumulate = accumulate, .state = state};
+        Pass pass = {.B = model.B, .T = model.T, .accumulate = accumulate, .state = state, .micro_batch = micro_batch};
         pass.ready = ready;
         model_forward_backward(&model, pass, result, tokens.data(), targets.data());
         PassResult got;
@@ -306,6 +307,9 @@ TEST(dropout_is_a_function_of_step_and_micro_batch) {
         const std::vector<float> grads = f.gradients();
         EXPECT(loss != plain.backward(), "it does nothing");
         EXPECT(f.backward() == loss && same_bits(f.gradients(), grads), "the same micro-batch again gives other bits");
+        f.micro_batch = 1;
+        EXPECT(f.backward() != loss, "another micro-batch has the same masks");
+        f.micro_batch = 0;
         f.host_state.step++;
         EXPECT(f.backward() != loss, "another step has the same masks");
         EXPECT(f.loss() == plain.loss(), "evaluation has dropout");
@@ -425,6 +429,30 @@ TEST(generation_equals_the_full_forward) {
             }
         }
         device_free(cache);
+    });
+}
+
+// When the context of 12 tokens is full, the newer half begins a new one: it alone leads to the same tokens.
+TEST(generation_past_the_context) {
+    each_model([](const ModelInfo& info, const Shape& shape) {
+        Fixture f(info, shape, 1, 12);
+        const SamplingParams likeliest = {.temperature = 0};
+        const auto more = [](int) { return true; };
+        std::vector<int> text(f.tokens.begin(), f.tokens.begin() + 10);
+        generate(&f.model, &text, 9, likeliest, more);
+        std::vector<int> half(text.begin() + 7, text.begin() + 13);
+        generate(&f.model, &half, 6, likeliest, more);
+        EXPECT(std::equal(half.begin(), half.end(), text.begin() + 7, text.end()), "other tokens");
+    });
+}
+
+TEST(of_equal_logits_the_smaller_id) {
+    each_model([](const ModelInfo& info, const Shape& shape) {
+        Fixture f(info, shape, 1, 12);
+        f.set(std::vector<float>(f.n, 0));
+        std::vector<int> text = {5};
+        generate(&f.model, &text, 2, {.top_k = 1}, [](int) { return true; });
+        EXPECT(text == (std::vector<int>{5, 0, 0}), "got %d, %d", text[1], text[2]);
     });
 }
 
