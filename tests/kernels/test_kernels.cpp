@@ -298,20 +298,23 @@ TEST(embedding_backward) {
                 }
 }
 
-// More rows than the CUDA backend's count_kernel takes in one turn.
+// More rows than the CUDA backend's count_kernel takes in one turn; one token in as many rows as it adds in one way, and
+// in the other.
 TEST(embedding_backward_of_many_rows) {
-    const int B = 7, T = 1300, V = 1900;
-    const size_t C = 8, N = size_t(B) * size_t(T);
-    const State state(kState);
-    Mask none = {0, state};
-    Tokens sizes = {B, T, int(C), none};
-    Case c("embedding_backward of 9,100 rows");
-    c.once = true;
-    Tensor &dwte = c.inout(kFloat, normal(size_t(V) * C)), &dwpe = c.out(kFloat, size_t(T) * C);
-    Tensor &dout = c.in(kX, normal(N * C)), &tokens = c.in(kInt, tokens_of(N, V));
-    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, T, sizes, false);
-    c.same(dwte);
-    c.near(dwpe, 4 + root(B));  // k: B terms, and the division
+    struct { int B, T, V; } const cases[] = {{7, 1300, 1900}, {1, 31, 1}, {1, 32, 1}, {1, 33, 1}};
+    for (const auto& [B, T, V] : cases) {
+        const size_t C = 8, N = size_t(B) * size_t(T);
+        const State state(kState);
+        Mask none = {0, state};
+        Tokens sizes = {B, T, int(C), none};
+        Case c(format("embedding_backward of %zu rows", N));
+        c.once = true;
+        Tensor &dwte = c.inout(kFloat, normal(size_t(V) * C)), &dwpe = c.out(kFloat, size_t(T) * C);
+        Tensor &dout = c.in(kX, normal(N * C)), &tokens = c.in(kInt, tokens_of(N, V));
+        RUN(c, embedding_backward, dwte, dwpe, dout, tokens, T, sizes, false);
+        c.same(dwte);
+        c.near(dwpe, 4 + root(B));  // k: B terms, and the division
+    }
 }
 
 struct NormSize { int N, C; };
@@ -486,10 +489,10 @@ TEST(matmul_gelu_forward) {
         }
 }
 
-// Sizes for which the CUDA backend takes its larger tiles, and parts of a long sum. Small integers, so that the order
-// cannot matter.
+// Sizes for which the CUDA backend takes its larger tiles, more rows of tiles than stand in a band, and parts of a long
+// sum. Small integers, so that the order cannot matter.
 TEST(matmul_large_tiles) {
-    for (const Matmul& s : {Matmul{514, 24, 3464}, Matmul{386, 8, 3976}}) {
+    for (const Matmul& s : {Matmul{514, 24, 3464}, Matmul{386, 8, 3976}, Matmul{2100, 8, 72}}) {
         const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
         Case c(format("matmul_forward N=%d C=%d OC=%d", s.N, s.C, s.OC));
         c.once = true;
@@ -713,7 +716,9 @@ template <class Run> static void expect_one_add(const std::string& what, size_t 
 }
 
 TEST(accumulate_is_one_add) {
-    for (const Matmul& s : kMatmuls) {  // dweight, then dbias
+    std::vector<Matmul> sizes(std::begin(kMatmuls), std::end(kMatmuls));
+    sizes.push_back({2100, 8, 24});  // the CUDA backend adds parts of these sums
+    for (const Matmul& s : sizes) {  // dweight, then dbias
         const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
         const std::vector<float> dout = normal(N * OC), inp = normal(N * C);
         const std::string what = format("matmul_backward_params N=%d C=%d OC=%d", s.N, s.C, s.OC);
