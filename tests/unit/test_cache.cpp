@@ -11,6 +11,7 @@
 #include "src/base/cache.h"
 #include "src/base/lock.h"
 #include "tests/unit/folder.h"
+#include "tests/unit/synced.h"
 
 namespace {
 
@@ -128,6 +129,33 @@ TEST(made_once) {
     struct stat info;
     EXPECT(stat(entry.c_str(), &info) == 0 && info.st_mtime > std::time(nullptr) - 5000, "its time is the last use's");
     EXPECT(holds(tmp, {"a", "e"}), "%s", listed(tmp).c_str());
+}
+
+TEST(a_damaged_entry_is_made_anew) {
+    const Folder tmp;
+    const Variables none;
+    const std::string entry = make_text(tmp.path, "e", "whole");
+    for (const char* damaged : {"whale", "who", ""}) {
+        write_text(entry, damaged);
+        EXPECT(make_text(tmp.path, "e", "whole") == entry && read_file(entry + "/text") == "whole", "%s", damaged);
+    }
+    unlink((entry + "/text").c_str());
+    EXPECT(read_file(make_text(tmp.path, "e", "anew") + "/text") == "anew", "a file is missing");
+    EXPECT(holds(tmp, {"e"}), "%s", listed(tmp).c_str());
+}
+
+// Whoever makes an entry or a folder need not fsync what is in it.
+TEST(a_power_cut_loses_nothing) {
+    const Folder tmp;
+    const Variables none;
+    const auto make = [](const std::string& into) {
+        make_directories(into + "/inside");
+        for (const char* name : {"/file", "/inside/file"}) std::fclose(std::fopen((into + name).c_str(), "w"));
+    };
+    synced.clear();
+    expect_synced(cached(tmp.path, "e", make, no_wait));
+    make_folder(tmp.path + "/folder", make);
+    expect_synced(tmp.path);
 }
 
 TEST(two_at_once) {

@@ -25,6 +25,7 @@
 #include "src/text/model_file.h"
 #include "src/text/tokenizer.h"
 #include "tests/test.h"
+#include "tests/unit/synced.h"
 
 namespace {
 struct TempFolder {
@@ -523,7 +524,9 @@ TEST(save_and_find) {
     TempFolder dir;
     const Sample s;
     EXPECT(find_checkpoint(dir.path).empty() && find_checkpoint(dir / "absent").empty(), "never saved");
+    synced.clear();
     const std::string folder = s.save(dir.path, 1000);
+    expect_synced(dir.path);
     EXPECT(folder == dir / "ckpt/step_00001000" && find_checkpoint(dir.path) == folder &&
                verify_checkpoint(folder, true).empty(), "%s", folder.c_str());
     EXPECT(read_file(dir / "ckpt/latest") == "step_00001000\n", "latest");
@@ -1002,16 +1005,16 @@ TEST(saver_writes_what_it_copied) {
     EXPECT(!saver_ready(f.saver) && !saver_ready(nullptr), "idle");
     f.go = false;
     f.start(3);
-    const std::vector<float> w = f.s.w;
-    std::fill(f.s.w.begin(), f.s.w.end(), -1.0f);  // training goes on
+    const Sample before = f.s;
+    for (std::vector<float>* x : {&f.s.w, &f.s.m, &f.s.v}) std::fill(x->begin(), x->end(), -1.0f);  // training goes on
     EXPECT(!saver_ready(f.saver), "under way");
     f.go = true;
     const Saved saved = saver_result(f.saver);
     EXPECT(saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0, "saved");
     EXPECT(!saver_ready(f.saver), "its result was taken");
-    std::vector<float> back(f.s.arena.n);
-    read_safetensors(open_safetensors(saved.folder + "/model.safetensors"), f.s.arena, "", back.data());
-    EXPECT(back == w, "the copy");
+    std::vector<float> w(f.s.arena.n), m = w, v = w;
+    read_state(saved.folder, f.s.arena, {{"", w.data()}, {"exp_avg", m.data()}, {"exp_avg_sq", v.data()}});
+    EXPECT(w == before.w && m == before.m && v == before.v, "the copy");
 }
 
 TEST(saver_tells_errors_and_goes_on) {

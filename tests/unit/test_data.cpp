@@ -795,6 +795,7 @@ TEST(hash_is_of_the_content) {
     const std::vector<std::string> ab = {f.add("x", "ab"), f.add("y", "c")}, ba = {ab[1], ab[0]},
                                    other = {f.add("z", "a"), f.add("w", "bc")};
     EXPECT(content_hash(ab) != content_hash(ba) && content_hash(ab) != content_hash(other) &&
+               content_hash(ab) != content_hash({ab[0], f.add("u", "d")}) &&
                content_hash(ab) != content_hash({f.add("v", "abc")}), "files");
 }
 

@@ -528,6 +528,12 @@ TEST(resume_with_other_options) {
     EXPECT(longer.changed ==
                (std::vector<std::string>{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"}),
            "%zu changes", longer.changed.size());
+    for (const char* line : {"--weight-decay 0.2", "--beta1 0.8", "--beta2 0.9", "--eps 1e-6", "--grad-clip 2",
+                             "--final-lr-frac 0.5"}) {
+        const Options o = resume(line);
+        EXPECT(o.changed.size() == 1 && options_to_json(o) != options_to_json(resume("")), "%s: %zu changes", line,
+               o.changed.size());
+    }
     expect_error(kExitUsage, "--warmup-steps", [&] { resume("--steps 5"); });
     // sample and eval take what they are given and the rest from the run.
     Options eval = parse_line("eval runs/a --data other.txt");
