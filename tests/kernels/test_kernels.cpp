@@ -298,8 +298,8 @@ TEST(embedding_backward) {
                 }
 }
 
-// More rows than the CUDA backend's count_kernel takes in one turn; one token in as many rows as it adds in one way, and
-// in the other.
+// More rows than the CUDA backend's count_kernel takes in one turn. One token in 31, 32 and 33 rows: the backend adds
+// fewer than 32 rows of a token in another way.
 TEST(embedding_backward_of_many_rows) {
     struct { int B, T, V; } const cases[] = {{7, 1300, 1900}, {1, 31, 1}, {1, 32, 1}, {1, 33, 1}};
     for (const auto& [B, T, V] : cases) {
