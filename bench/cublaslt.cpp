@@ -202,6 +202,10 @@ bool driver_copy(void* to, const void* from, size_t bytes, void* cuda_stream) {
                         cuda_stream) == 0;
 }
 
+void driver_profile(bool on) {
+    if (void* const call = driver(on ? "cuProfilerStart" : "cuProfilerStop")) reinterpret_cast<int (*)()>(call)();
+}
+
 std::string driver_version() {
     using Get = int (*)(int*);
     const Get get = reinterpret_cast<Get>(driver("cuDriverGetVersion"));

@@ -30,4 +30,5 @@ std::string lt_version();  // "cuBLASLt 13.1.0", or why there is none
 
 // cuMemcpyDtoDAsync. False where there is no driver.
 bool driver_copy(void* to, const void* from, size_t bytes, void* cuda_stream);
+void driver_profile(bool on);  // cuProfilerStart, cuProfilerStop: ncu --profile-from-start off looks between them
 std::string driver_version();  // newest CUDA the driver knows: "13.0"; "none"

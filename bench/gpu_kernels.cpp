@@ -1,18 +1,19 @@
 // gpu_kernels.cpp -- how fast each operation of kernels.h is on this GPU, beside what the same GPU does in the same
 // minute: Markdown tables.
 //
-//     build/bench/gpu_kernels [--only PART] [--seconds S]   operations whose name contains PART; S seconds a line (0.1)
-//     build/bench/gpu_kernels --sustained                   without pauses between the calls, as in a step
-//     build/bench/gpu_kernels --device                      "gpu NVIDIA H200, 132 SMs"; exit code 66 if none answers
+//     build/bench/gpu_kernels [--only PARTS] [--shape PARTS] [--seconds S]    operations and shapes whose name has one
+//                                        of the PARTS, as "qkv,attention"; S seconds a line (0.1)
+//     build/bench/gpu_kernels --alone    what a step calls, without ceilings, checks and cuBLASLt
+//     build/bench/gpu_kernels --profile  the same, each called once for ncu --profile-from-start off
+//     build/bench/gpu_kernels --device   "gpu NVIDIA H200, 132 SMs"; exit code 66 if none answers
 //     build/bench/gpu_kernels_ptx --tiny                    the program itself, on a GPU in software
 //
-// A line is the median of repeated launches. Before each launch 256 MiB are read, so that the L2 holds nothing of it;
-// the time is between two events on the stream. Numbers are N(0,1): power, and so the clock, depends on the operands.
-// Tokens are distributed like words, P(k) ~ 1/k. Bytes count every array once; flops are 2 per multiply-add, causal
-// attention's half the square.
+// A line is the median time of 16 calls between two events, without a pause, as in a step. Numbers are N(0,1): power,
+// and so the clock, depends on the operands. Tokens are distributed like words, P(k) ~ 1/k. Bytes count every array
+// once; flops are 2 per multiply-add, causal attention's half the square.
 //
 // Ceilings: a copy of 1 GiB (read + written), by the driver or by our own tree_reduce of one term, whichever is faster;
-// cuBLASLt at 8192^3. Each matrix product takes turns with cuBLASLt's first choice, with as much fused as the library
+// cuBLASLt at 8192^3. Beside each matrix product stands cuBLASLt's first choice, with as much fused as the library
 // can (bias, GELU), and the results are compared. Where an operation writes "=" it is called twice more, and its bits
 // must be the same: the tests do so at small sizes only.
 //
@@ -34,9 +35,9 @@
 namespace BACKEND {
 
 static bool tiny = false;
-static const char* only = "";
+static const char *only = "", *only_shapes = "";
 static double seconds_each = 0.1;
-static bool sustained = false;
+static bool alone = false, profiled = false;
 static std::vector<std::string> summary, faults;
 
 static constexpr size_t kX = sizeof(floatX), kF = sizeof(float);
@@ -75,8 +76,11 @@ static const std::vector<float>& normal() {
 template <class T>
 static T* repeated(const std::vector<T>& period, size_t n) {
     T* const p = static_cast<T*>(memory(n * sizeof(T)));
-    for (size_t i = 0; i < n; i += period.size())
-        copy_to_device(p + i, period.data(), std::min(period.size(), n - i) * sizeof(T), nullptr);
+    for (size_t i = 0; i < n; i += period.size()) {
+        const size_t bytes = std::min(period.size(), n - i) * sizeof(T);
+        if (i == 0 || !driver_copy(p + i, p, bytes, stream_native(nullptr)))
+            copy_to_device(p + i, period.data(), bytes, nullptr);
+    }
     stream_sync(nullptr);
     return p;
 }
@@ -114,63 +118,46 @@ static StepState* step_state() {
 
 using Op = std::function<void()>;
 
-static void flush() {
-    static const size_t n = tiny ? kUnit : size_t(64) << 20;
-    static float* const from = static_cast<float*>(device_alloc(n * kF, "what empties the L2"));
-    static float* const to = static_cast<float*>(device_alloc(n / kUnit * kF, "what empties the L2"));
-    const float* const term = from;
-    tree_reduce(from, to, &term, 1, Tree::kBalanced, n,
-                nullptr);  // reads only: nothing is left for later to be written back
-}
-
 static double median(std::vector<double> x) {
     std::nth_element(x.begin(), x.begin() + long(x.size() / 2), x.end());
     return x[x.size() / 2];
 }
 
-// Seconds of a call among calls without a pause, as in a training step: the clock is the one that the power limit
-// allows. The first half of the time only warms up.
-static double sustained_time(const Op& op, Event from, Event to) {
-    std::vector<double> times;
-    for (const double start = now_seconds(); times.empty() || now_seconds() - start < seconds_each;) {
-        if (now_seconds() - start < seconds_each / 2) times.clear();
-        constexpr int kCalls = 16;
-        event_record(from, nullptr);
-        for (int i = 0; i < kCalls; i++) op();
-        event_record(to, nullptr);
-        event_sync(to);
-        times.push_back(event_seconds(from, to) / kCalls);
-    }
-    return median(times);
-}
-
-// Median seconds of each, taking turns.
+// Seconds of a call of each, one after the other. As in a training step there is no pause between the calls: the clock
+// is the one that the power limit allows. The first half of the time only warms up.
 static std::vector<double> times_of(const std::vector<Op>& ops) {
     static const Event from = event_create(), to = event_create();
-    std::vector<std::vector<double>> times(ops.size());
-    for (const Op& op : ops) op();  // work space, first touch
-    if (sustained) {
-        std::vector<double> each;
-        for (const Op& op : ops) each.push_back(sustained_time(op, from, to));
-        return each;
-    }
-    const size_t least = tiny ? 1 : 7, most = tiny ? 1 : 200;
-    for (const double start = now_seconds();
-         times[0].size() < least || (now_seconds() - start < seconds_each && times[0].size() < most);)
-        for (size_t i = 0; i < ops.size(); i++) {
-            flush();
+    std::vector<double> medians;
+    for (const Op& op : ops) {
+        op();  // work space, first touch
+        stream_sync(nullptr);
+        if (profiled) driver_profile(true);
+        const int calls = tiny || profiled ? 1 : 16;
+        std::vector<double> times;
+        for (const double start = now_seconds(); times.empty() || now_seconds() - start < seconds_each;) {
+            if (now_seconds() - start < seconds_each / 2) times.clear();
             event_record(from, nullptr);
-            ops[i]();
+            for (int i = 0; i < calls; i++) op();
             event_record(to, nullptr);
             event_sync(to);
-            times[i].push_back(std::max(event_seconds(from, to), 1e-9));
+            times.push_back(std::max(event_seconds(from, to) / calls, 1e-9));
         }
-    std::vector<double> medians;
-    for (const auto& t : times) medians.push_back(median(t));
+        if (profiled) driver_profile(false);
+        medians.push_back(median(times));
+    }
     return medians;
 }
 
-static bool wanted(const std::string& name) { return name.find(only) != std::string::npos; }
+// Whether one of the parts, between commas, is in the name.
+static bool listed(const std::string& parts, const std::string& name) {
+    for (size_t begin = 0, end; begin <= parts.size(); begin = end + 1) {
+        end = std::min(parts.find(',', begin), parts.size());
+        if (name.find(parts.substr(begin, end - begin)) != std::string::npos) return true;
+    }
+    return false;
+}
+// count: how often a micro-batch or a step calls it.
+static bool wanted(const std::string& name, int count) { return listed(only, name) && (count > 0 || !alone); }
 
 // The same bits twice more.
 struct Output {
@@ -178,6 +165,7 @@ struct Output {
     size_t bytes;
 };
 static void check_bits(const std::string& name, const Op& op, const std::vector<Output>& outputs) {
+    if (alone) return;
     std::vector<uint64_t> first;
     for (int call = 0; call < 2; call++) {
         op();
@@ -209,8 +197,7 @@ static void data_line(const std::string& name, int count, double seconds, double
 
 static void progress(const std::string& what) { std::fprintf(stderr, "gpu_kernels: %s\n", what.c_str()); }
 
-// ------------------------------------------------------------------------------------------------------- bound by
-// memory
+// ----------------------------------------------------------------------------------------------------- bound by memory
 
 static std::vector<std::pair<double, std::string>> shares;  // of the copy rate, for the summary
 
@@ -221,7 +208,7 @@ static void memory_head(const char* title, const char* unit = "micro-batch") {
 // bytes 0: bound by latency, no share. count: calls in a micro-batch.
 static void memory_line(const std::string& name, int count, double bytes, const Op& op,
                         const std::vector<Output>& outputs = {}) {
-    if (!wanted(name)) return;
+    if (!wanted(name, count)) return;
     progress(name);
     const double t = times_of({op})[0];
     check_bits(name, op, outputs);
@@ -236,6 +223,11 @@ static void memory_line(const std::string& name, int count, double bytes, const 
                     bytes / t / copy_rate);
     std::fflush(stdout);
     if (bytes > 16e6) shares.emplace_back(bytes / t / copy_rate, name);  // less is over before the memory is busy
+}
+
+static bool shape_wanted(const std::string& name) {
+    shape_name = name;
+    return listed(only_shapes, name);
 }
 
 static void rows_table(const Shape& s) {
@@ -280,7 +272,7 @@ static void rows_table(const Shape& s) {
                 {{y, bytes}});
     memory_line("embedding_backward", 1, double(bytes) + 2 * kF * (double(distinct) * C + positions) + 4.0 * N,
                 [=] { embedding_backward(dwte, dwpe, x, tokens, T, {B, T, C}, true); });
-    if (wanted("embedding_backward"))
+    if (wanted("embedding_backward", 0))
         check_bits("embedding_backward",
                    [=] {
                        device_zero(dwte, size_t(Vp) * size_t(C) * kF, nullptr);
@@ -335,29 +327,15 @@ static void update_table(size_t n) {
         float* const moments[] = {m, v};
         update(0, 0, {n, param, master, moments, grad, rates, state});
     });
+    // A step of 8 replicas looks at the first number of each unit 8 times.
+    uint64_t* const left = static_cast<uint64_t*>(memory(sizeof(uint64_t)));
+    device_zero(left, sizeof(uint64_t), nullptr);
+    memory_line("find_poison", 8, 0, [=] { find_poison(left, grad, n, kUnit, grad + n, nullptr); });
     memory_line("hash_floats", 0, bytes, [=] { hash_floats(grad, n, nullptr); });
     free_all();
 }
 
-static void token_table(const Shape& s) {
-    const int C = s.C, maxT = s.T, HS = C / s.NH, first = maxT - 1, Vp = round_up(s.V, 16);
-    std::printf("\n### %s: one token (generation)\n", s.name);
-    memory_head("operation");
-    floatX *x = halves(size_t(4 * C)), *wide = halves(size_t(4 * C) * size_t(C)),
-           *out = halves(size_t(std::max(Vp, 4 * C)));
-    floatX *wte = halves(size_t(Vp) * size_t(C)), *cache = halves(size_t(2 * maxT) * size_t(C)),
-           *qkv = halves(size_t(3 * C));
-    memory_line(format("matmul_forward %d to %d", C, 4 * C), 0, 4.0 * C * C * kX,
-                [=] { matmul_forward(out, x, wide, nullptr, 1, C, 4 * C, nullptr); });
-    memory_line(format("matmul_forward %d to %d", C, Vp), 0, double(Vp) * C * kX,
-                [=] { matmul_forward(out, x, wte, nullptr, 1, C, Vp, nullptr); });
-    memory_line("attention_cached", 0, 2.0 * maxT * C * kX,
-                [=] { attention_cached(out, cache, qkv, first, maxT, {1, 1, s.NH, s.NH, HS}); });
-    free_all();
-}
-
-// ------------------------------------------------------------------------------------------------------ bound by
-// arithmetic
+// ------------------------------------------------------------------------------------------------- bound by arithmetic
 
 static void attention_table(const Shape& s) {
     std::printf(
@@ -371,7 +349,7 @@ static void attention_table(const Shape& s) {
     const double product = 2.0 * B * NH * HS * T * (T + 1.0) / 2;
     const auto line = [&](const char* name, int count, double products, const Op& op,
                           const std::vector<Output>& outputs) {
-        if (!wanted(name)) return;
+        if (!wanted(name, count)) return;
         progress(format("%s, %s B = %d", name, s.name, B));
         const double t = times_of({op})[0];
         check_bits(name, op, outputs);
@@ -458,17 +436,15 @@ static void matmul_table(const Shape& s) {
         const char* const kinds[] = {"forward", "input", "params"};
         const std::string name =
             format("%s %s%s", layer, kinds[size_t(product)], epilogue >= LtEpilogue::gelu ? " + GELU" : "");
-        if (!wanted(std::string("matmul ") + name)) return;
+        if (!wanted(std::string("matmul ") + name, count)) return;
         progress(format("%s B = %d: %s", s.name, s.B, name.c_str()));
         const bool params = product == LtProduct::params;
         std::string why;
         LtMatmul* const lt = library_product(product, epilogue, params, n, c, oc, &why);
         if (!lt && lt_workspace) progress("no cuBLASLt: " + why);
         std::vector<Op> ops = {op};
-        void *const our_out = params ? static_cast<void*>(dweight[0]) : out[0], *const their_out =
-                                                                                    params
-                                                                                        ? static_cast<void*>(dweight[1])
-                                                                                        : out[1];
+        void* const our_out = params ? static_cast<void*>(dweight[0]) : out[0];
+        void* const their_out = params ? static_cast<void*>(dweight[1]) : out[1];
         const size_t elements = size_t(product == LtProduct::input || params ? c : oc) * size_t(params ? oc : n);
         if (lt) {
             const floatX* const b = params ? in2 : weight;
@@ -483,15 +459,11 @@ static void matmul_table(const Shape& s) {
                     std::min<size_t>(elements, 1 << 20), params);
         }
         const std::vector<double> t = times_of(ops);
-        if (!params)
-            check_bits(name, op, {{our_out, elements * kX}});
-        else
-            check_bits(name,
-                       [=] {
-                           device_zero(our_out, elements * kF, nullptr);
-                           op();
-                       },
-                       {{our_out, elements * kF}});
+        const auto afresh = [=] {
+            if (params) device_zero(our_out, elements * kF, nullptr);
+            op();
+        };
+        check_bits(name, afresh, {{our_out, elements * (params ? kF : kX)}});
         const double flops = 2.0 * n * c * oc;
         ours += count * t[0];
         if (lt)
@@ -581,26 +553,24 @@ static double measure_product() {
     return flops / (lt ? t[1] : t[0]);
 }
 
-static void empty_pair() {
-    std::printf("- two events with nothing between them: %.1f us, in every time below\n", times_of({[] {}})[0] * 1e6);
-}
-
 static int run() {
     std::printf("%s, driver for CUDA %s, %s\n\n", device_name(), driver_version().c_str(), lt_version().c_str());
-    if (kOnGpu && !tiny) lt_workspace = device_alloc(kLtWorkspace, "cuBLASLt");
-    times_of({[] { flush(); }});  // wakes the clock
-    copy_rate = measure_copy();
-    product_rate = measure_product();
-    empty_pair();
+    if (kOnGpu && !tiny && !alone) lt_workspace = device_alloc(kLtWorkspace, "cuBLASLt");
+    copy_rate = product_rate = HUGE_VAL;
+    if (!alone) {
+        copy_rate = measure_copy();
+        product_rate = measure_product();
+    }
     const double copy_before = copy_rate, product_before = product_rate;
 
-    const Shape small16 = {"gpt2-124m", 12, 12, 768, 50257, 1024, 16},
-                small64 = {"gpt2-124m", 12, 12, 768, 50257, 1024, 64},
-                large4 = {"gpt2-1558m", 48, 25, 1600, 50257, 1024, 4}, nano = {"tiny", 2, 2, 32, 67, 24, 2};
-    const std::vector<Shape> shapes = tiny ? std::vector<Shape>{nano} : std::vector<Shape>{small16, small64, large4};
+    const Shape nano = {"tiny", 2, 2, 32, 67, 24, 2}, small = {"gpt2-124m", 12, 12, 768, 50257, 1024, 16},
+                large = {"gpt2-1558m", 48, 25, 1600, 50257, 1024, 4};
+    std::vector<Shape> shapes = {nano};
+    if (!tiny) shapes = {small, small, large, large};
+    if (!tiny) shapes[1].B = 64, shapes[3].B = 16;
     for (const Shape& s : shapes) {
+        if (!shape_wanted(format("%s-%d", s.name, s.B))) continue;
         std::printf("\n### %s, B = %d, T = %d\n", s.name, s.B, s.T);
-        shape_name = format("%s-%d", s.name, s.B);
         micro_batch = 0;
         matmul_table(s);
         const double products = micro_batch;
@@ -614,13 +584,12 @@ static int run() {
                    s.name, s.B, products * 1e3, attention * 1e3, (micro_batch - products - attention) * 1e3,
                    s.B * s.T / micro_batch));
     }
-    std::printf("\n### long: 16 heads of 128, T = %d\n", tiny ? 40 : 8192);
-    shape_name = "long";
-    attention_table(tiny ? Shape{"long", 1, 1, 128, 67, 40, 1} : Shape{"long", 1, 16, 2048, 50257, 8192, 2});
-    shape_name = "update";
-    update_table(tiny ? 3 * kUnit : 124475904);
-    shape_name = "token";
-    token_table(shapes[0]);
+    if (shape_wanted("long")) {
+        std::printf("\n### long: 16 heads of 128, T = %d\n", tiny ? 40 : 8192);
+        attention_table(tiny ? Shape{"long", 1, 1, 128, 67, 40, 1} : Shape{"long", 1, 16, 2048, 50257, 8192, 2});
+    }
+    if (shape_wanted("update")) update_table(tiny ? 3 * kUnit : 124475904);
+    if (alone) return kExitDone;
 
     std::printf("\nAt the end again:\n");
     copy_rate = measure_copy();
@@ -660,16 +629,21 @@ int main(int argc, char** argv) {
             };
             if (a == "--tiny")
                 BACKEND::tiny = true;
-            else if (a == "--sustained")
-                BACKEND::sustained = true;
+            else if (a == "--alone")
+                BACKEND::alone = true;
+            else if (a == "--profile")
+                BACKEND::profiled = BACKEND::alone = true, BACKEND::seconds_each = 0;
             else if (a == "--device")
                 name_only = true;
             else if (a == "--only")
                 BACKEND::only = value();
+            else if (a == "--shape")
+                BACKEND::only_shapes = value();
             else if (a == "--seconds")
                 BACKEND::seconds_each = std::atof(value());
             else
-                die(kExitUsage, "got %s, want [--only PART] [--seconds S] [--sustained] [--tiny] [--device]",
+                die(kExitUsage,
+                    "got %s, want [--only PARTS] [--shape PARTS] [--seconds S] [--alone|--profile] [--tiny] [--device]",
                     a.c_str());
         }
         if (BACKEND::device_count() == 0) die(kExitNoInput, "no GPU answers; see nvidia-smi");

@@ -9,9 +9,9 @@ torch.compile, scaled_dot_product_attention, a fused AdamW and gradient accumula
 
 speed prints "tok_s TOKENS_PER_STEP TOKENS_PER_SECOND MEMORY_MB" for each size of step: the median of the steps after
 the compiler's.
-attention times scaled_dot_product_attention, causal, with every backend that takes the shape, and prints
-"HEAD_SIZE T B BACKEND FORWARD_TFLOP/S BACKWARD_TFLOP/S": medians, the L2 emptied before each, the causal half
-counted, 2 products forward and 5 backward.
+attention times scaled_dot_product_attention, causal, with every backend that takes the shape, forward and backward
+by the same, and prints "HEAD_SIZE T B BACKEND FORWARD_TFLOP/S BACKWARD_TFLOP/S": medians of calls without pauses
+between them, so that the GPU does not wait for Python; the causal half counted, 2 products forward and 5 backward.
 init writes weights as Hugging Face's library does, for ./train_gpt --init DIR and for train. train reads raw uint16
 tokens in the order of ./train_gpt --sampler torch --replicas 1 and writes "step loss" lines. --tiny and --device cpu
 are for trying the script itself.
@@ -130,22 +130,21 @@ def speed(args):
 
 
 def median_seconds(run, args):
-    flush = torch.empty(1 << (16 if args.tiny else 26), device=args.device)  # 256 MiB
-    times = []
-    for _ in range(3 if args.tiny else 30):
-        flush.sum()
+    calls, times = 1 if args.tiny else 16, []
+    for _ in range(6):
+        sync(args)
+        start = time.perf_counter()
         if args.device == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
+        for _ in range(calls):
             run()
+        if args.device == "cuda":
             end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end) * 1e-3)
-        else:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2]
+        sync(args)
+        whole = begin.elapsed_time(end) * 1e-3 if args.device == "cuda" else time.perf_counter() - start
+        times.append(whole / calls)
+    return sorted(times[1:])[2]
 
 
 def attention(args):
@@ -172,6 +171,7 @@ def attention(args):
                 with sdpa_kernel(backend):
                     out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
                     dout = torch.randn_like(out)
+                    node = type(out.grad_fn).__name__  # a backward that is not the backend's would be named here
                     forward = median_seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), args)
                     backward = median_seconds(
                         lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), args
@@ -179,7 +179,10 @@ def attention(args):
             except RuntimeError as error:
                 print(f"{name} refuses {size} x {T}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue
-            print(f"{size} {T} {B} {name} {2e-12 * product / forward:.3g} {5e-12 * product / backward:.3g}", flush=True)
+            print(
+                f"{size} {T} {B} {name} {2e-12 * product / forward:.3g} {5e-12 * product / backward:.3g} {node}",
+                flush=True,
+            )
 
 
 # --------------------------------------------------------------------------------------------- the comparison of losses
