@@ -16,14 +16,13 @@
 #   --stages "A B", --seconds N                           only these, after the build; of the whole command
 #   --run "PRESET BATCH TOKENS STEPS", --pairs N          a run of `pairs`, and how often each variant has its turn
 #   --shapes A,B, --only A,B                              rows of `variants`: parts of shapes' and operations' names
-#   --python PROGRAM                                      a python3 with torch
 #
-# What is missing (ncu, torch, compute-sanitizer, cuBLASLt) is skipped and named. Every stage and command has a time
-# limit; one that fails is reported and the next begins. build/gpu.facts keeps what first measured for second. Exit
-# codes: 0 all went well, 1 something failed, 2 usage, 66 no GPU or nothing to run.
+# What is missing (ncu, compute-sanitizer, cuBLASLt, torch, which $PYTHON or python3 may have) is skipped and named.
+# Every stage and command has a time limit; one that fails is reported and the next begins. build/gpu.facts keeps what
+# first measured for second. Exit codes: 0 all went well, 1 something failed, 2 usage, 66 no GPU or nothing to run.
 set -u
 cd "$(dirname "$0")/.."
-usage() { sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 2; }
 order="bench/gpu.sh $*" order=$(echo "$order" | cut -c 1-300) command=${1:-}
 [ $# -eq 0 ] || shift
 programs='train_gpt train_gpt_faults lm lm_faults import launch plan prep tensorboard bench/gpu_kernels
@@ -54,16 +53,15 @@ case $command in
         exit ;;
     *) usage ;;
 esac
-
 seconds=$standard out=bench/results python=${PYTHON:-} bin='' asked=''
 shapes=124m-64 only='' run='gpt2-124m 64 524288 8'
 while [ $# -gt 0 ]; do
     case $1 in
-        --bin|--out|--stages|--seconds|--pairs|--run|--shapes|--only|--python)
+        --bin|--out|--stages|--seconds|--pairs|--run|--shapes|--only)
             [ $# -gt 1 ] || usage
             case $1 in
                 --bin) bin=$2 ;; --out) out=$2 ;; --stages) stages=$2 ;; --seconds) seconds=$2 ;; --pairs) pairs=$2 ;;
-                --run) run=$2 ;; --shapes) shapes=$2 ;; --only) only=$2 ;; --python) python=$2 ;;
+                --run) run=$2 ;; --shapes) shapes=$2 ;; --only) only=$2 ;;
             esac
             shift ;;
         -*) usage ;;
@@ -178,7 +176,6 @@ stage_build() {
     cuda_root=${cuda_root:-/usr/local/cuda}
     export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cuda_root/lib64"
     name=$(echo "$device" | sed 's/^gpu //; s/,.*//' | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')
-    rm -f "$out/unknown$suffix.md" "$out/unknown.facts"
     say "# ${device#gpu }: $command"
     say
     say "| | |"
@@ -343,7 +340,7 @@ stage_variants() {
         sub(/^data: /, "") { add($1 " | " $2, $4); add($1 " | **all, x calls**", $3 * $4) }
         END {
             print "| shape | operation |" head "\n|---|---|" line
-            for (k = 1; k <= keys; k++) {
+            for (sums = 0; sums <= 1; sums++) for (k = 1; k <= keys; k++) if (sums == (name[k] ~ /[*]/)) {
                 printf "| %s |", name[k]
                 for (i = 1; i <= n; i++) printf (name[k], i) in time ? " %.1f |" : " |", time[name[k], i]
                 print ""
@@ -468,7 +465,7 @@ find_python() {
         [ -n "$p" ] && "$p" -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 && { python=$p
             return 0; }
     done
-    say 'Skipped: no python3 with torch that sees a GPU (--python names one).'
+    say 'Skipped: no python3 with torch that sees a GPU (PYTHON names one).'
     return 1
 }
 # Attention by each of PyTorch's backends that takes the shape; the best of them is a fact.
@@ -598,8 +595,9 @@ summarise() {
     say
     say '## Summary'
     say
-    for what in step torch; do echo "best-$what $(fastest $what-gpt2-124m)" | awk '$2 > 0' >>"$facts"; done
-    echo "best-large $(fastest step-gpt2-1558m)" | awk '$2 > 0' >>"$facts"
+    for what in step-gpt2-124m torch-gpt2-124m step-gpt2-1558m; do
+        echo "best-$what $(fastest $what-)" | awk '$2 > 0' >>"$facts"
+    done
     awk -f bench/targets.awk "$facts" | tee -a "$report"
     say
     for file in kernels quality; do [ ! -s "$work/$file" ] || sed 's/^/- /' "$work/$file" | tee -a "$report"; done
@@ -608,7 +606,6 @@ summarise() {
 }
 
 stage_build
-learn device "$name"
 publish
 [ -n "$python" ] || python=$(command -v python3)
 for stage in $stages; do

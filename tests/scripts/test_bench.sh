@@ -13,8 +13,8 @@ measured() {
 on_gpu "every operation is measured" measured
 targets() {
     printf '%s\n' 'products-gpt2-124m-16 1.02' 'lowest-product-gpt2-124m-16 0.87 attproj params' \
-        'attention_forward-d64-T1024-B16 262' 'best-attention_forward-d64-T1024-B16 288 cudnn' 'best-step 530000' \
-        'best-torch 490000' >"$tmp/facts"
+        'attention_forward-d64-T1024-B16 262' 'best-attention_forward-d64-T1024-B16 288 cudnn' \
+        'best-step-gpt2-124m 530000' 'best-torch-gpt2-124m 490000' >"$tmp/facts"
     awk -f bench/targets.awk "$tmp/facts" >"$tmp/targets"
     while read -r row; do
         grep -q -- "$row" "$tmp/targets" || { echo "no row like $row"; return 1; }

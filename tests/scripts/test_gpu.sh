@@ -2,7 +2,7 @@
 # test_gpu.sh -- on a real GPU: every operation against the specification, then whole runs. Bits must not depend on
 # ranks, transport, overlap, recomputation or an interruption; losses must follow PyTorch's and the CPU's.
 #   tests/scripts/test_gpu.sh         all of it; SKIP where no GPU answers
-#   tests/scripts/test_gpu.sh runs    the whole runs alone; bits: those of one rank, with a program without tests/fault.cpp
+#   tests/scripts/test_gpu.sh runs    the whole runs alone; bits: of these the ones of one rank without faults
 # A kernel that waits for ever must not hold up the rest: every command here has its time.
 . tests/lib.sh
 train="timeout 120 $faulty"
