@@ -406,6 +406,7 @@ stage_winner() {
     say "The fastest is $v (\`${c#"$work/"}\`), $r times the default."
     learn winner "$v"
     change "$c"
+    [ "$folder$env" != "$default" ] || { say 'It has the programs of the default.'; return; }
     operations "$folder" "$env"
     whole_runs "$folder" "$env" bits
 }
