@@ -91,8 +91,6 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
     state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;    // NaN is not less than anything
 }
 
-// ------------------------ poison
-
 // ------------------------ update
 
 template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1, because C++ has no array of length 0
