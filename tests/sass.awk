@@ -177,10 +177,11 @@ function check_loop(l,   x, fences) {
 # several loops the shortest is limited: the others have masks or are what unrolling has left over.
 function check_limits(   k, l, seen, done, work, least, length_) {
     for (k = 1; k <= limits; k++) {
-        if (index(kernel, prefix[k]) != 1 || counted[k] in seen) continue
+        if (!fits(prefix[k]) || counted[k] in seen) continue
         seen[counted[k]] = 1
         check_registers(k)
         if (counted[k] == "-") row(label[k], "-", 0, 0, 0)
+        if (counted[k] == "behind") check_behind(k)
         least = ""
         for (l = 1; l <= loops; l++) {
             if (counted[k] == "-" || !innermost(l, "^" counted[k])) continue
@@ -205,6 +206,17 @@ function length_of_step(l, k,   steps) {
     if (way_r2ur > most_r2ur[k] * steps)
         finding(way_r2ur / steps " R2UR for " step[k] " " counted[k] ", want at most " most_r2ur[k])
     return way_length / steps
+}
+# Whether the kernel's name begins with what stands before ".." and has what stands after it.
+function fits(name,   part) {
+    split(name, part, /[.][.]/)
+    return index(kernel, part[1]) == 1 && (part[2] == "" || index(kernel, part[2]))
+}
+# The instructions behind the last HGMMA, by address: a product's epilogue.
+function check_behind(k,   i) {
+    for (i = n; i && op[i] !~ /^HGMMA/; i--) {}
+    row(label[k], "behind", 0, n - i, 0)
+    if (n - i > most[k] + 0) finding(n - i " instructions behind the last HGMMA, want at most " most[k])
 }
 function check_registers(k,   allowed, sum) {
     allowed = int(65536 / threads[k] / blocks[k] / 8) * 8

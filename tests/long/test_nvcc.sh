@@ -100,6 +100,7 @@ cat >"$limits" <<'LIMITS'
 loop  | 90a | 1x128 | HGMMA | 1 | 99 | 0 | products<Divergent>
 loop  | 90a | 1x128 | HGMMA | 1 |  5 | 0 | products<Long>
 loop  | 90a | 4x512 | HGMMA | 1 | 99 | 0 | products<Many>
+tail  | 90a | 1x128 | behind |  |  9 |   | products<Long>
 loop  | 90a | 1x128 | HGMMA | 1 | 99 | 0 | products<
 block | 90a | 1x384 | -     |   |    |   | warpgroups
 gone  | 90a | 1x128 | HGMMA | 1 | 99 | 0 | renamed_kernel
@@ -114,6 +115,7 @@ products<NoOperand>|has no SYNCS
 products<NoWait>|has no WARPGROUP.DEPBAR
 products<Divergent>|R2UR for 1 HGMMA, want at most 0
 products<Long>|instructions for 1 HGMMA, want at most 5
+products<Long>|instructions behind the last HGMMA, want at most 9
 products<Many>|registers, want at most 32 for 4 blocks of 512
 warpgroups|ask for 66560 registers, the block has 64512
 portable<Fences>|MEMBAR, ERRBAR and CCTL in a loop of products
