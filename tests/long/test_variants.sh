@@ -1,0 +1,28 @@
+#!/bin/sh
+# test_variants.sh -- every patch of bench/variants says what it wins and costs, applies to this tree, compiles, and
+# passes the kernel tests that it names, on the software GPU as a Hopper and as an older GPU.
+#   tests/long/test_variants.sh [PART]     only patches whose names contain PART
+# slow
+. tests/lib.sh
+grep -q '^goal = gpu' build/config.ninja 2>/dev/null || skip_all variants "no nvcc to compile the kernels"
+unset CUDA_ARCH SOFT_GPU_REPORT SOFT_GPU_COUNT
+
+for patch in bench/variants/*"${1:-}"*.patch; do
+    v=$(basename "$patch" .patch)
+    sed '/^diff --git /,$d' "$patch" >"$tmp/words"
+    for word in Wins Costs Cases; do check "$v says $word" grep -q "^$word: ." "$tmp/words"; done
+    cases=$(sed -n 's/^Cases: //p' "$tmp/words")
+    check "$v applies and compiles" bench/variants/build.sh --ptx "$patch"
+    for arch in 90 80; do
+        expect "$v on a GPU of $arch: $cases" 0 '^tests: [1-9][0-9]* passed, 0 failed' \
+            env SOFT_GPU_ARCH=$arch "build/variants/$v/kernels_ptx" $cases
+    done
+    rm -rf "build/variants/$v"
+done
+
+# Negative controls: a patch for another tree, and none.
+printf '%s\n' '--- a/README.md' '+++ b/README.md' '@@ -1 +1 @@' '-another' '+line' >"$tmp/stale.patch"
+expect "a patch for another tree is named" 65 'stale.patch does not apply' bench/variants/build.sh --ptx "$tmp/stale.patch"
+expect "a name without a patch too" 66 'no patch nothing' bench/variants/build.sh nothing
+rm -rf build/variants/stale
+summary
