@@ -9,10 +9,42 @@ faulty=${TRAIN_GPT_FAULTS:-$PWD/build/train_gpt_faults}     # the same with test
 export LOCKSTEP_CACHE="${LOCKSTEP_CACHE:-$tmp/cache}"       # what build/prep makes of texts
 shared=${LOCKSTEP_SHARED:-$PWD/../shared}
 
+# A suite with lines "# inputs: ITEM..." is recorded when all of it passes: tests/verified has its name, a checksum of
+# its inputs, and the CPU seconds that it took. With VERIFIED=use, as in .ci/run, a suite that stands there with this
+# checksum is not run, but for a tenth of them, which the commit draws. An ITEM is a path or a pattern of git's, a
+# compiler (cxx and nvcc are those of ./configure) or an environment variable. The suite and this file always count.
+suite=${0#"$PWD/"} checksum=
+inputs=$(sed -n 's/^# inputs: //p' "$suite" 2>/dev/null)
+configured() { sed -n "s/^$1 = \(ccache \)*//p" build/config.ninja; }
+fingerprint() (
+    set -f
+    for item in $inputs "$suite" tests/lib.sh; do
+        case $item in
+            cxx|nvcc) $(configured $item) --version ;;
+            *++) $item --version ;;
+            *[!A-Z_]*) git ls-files -co --exclude-standard -- "$item" | grep . >"$tmp/files" || exit 1
+                xargs sha256sum <"$tmp/files" ;;
+            *) printenv "$item" ;;
+        esac
+    done >"$tmp/inputs" 2>&1
+    sort -u "$tmp/inputs" | sha256sum | cut -d' ' -f1
+)
+record() {
+    times >"$tmp/times"
+    awk '{ split($1 "m" $2, t, "m"); s += 60 * (t[1] + t[3]) + t[2] + t[4] } END { printf "%.0f\n", s }' \
+        "$tmp/times" >"$tmp/seconds"
+    flock tests sh -c '{ grep -v "^$1 " tests/verified; echo "$1 $2 $3"; } | sort >"$4" && cat "$4" >tests/verified' \
+        sh "$suite" "$checksum" "$(cat "$tmp/seconds")" "$tmp/verified"
+}
+
 ok() { passed=$((passed + 1)); echo "ok   $1"; }
 fail() { failed=$((failed + 1)); echo "FAIL $1: $2"; }
 skip() { skipped=$((skipped + 1)); echo "SKIP $1: $2"; }
-summary() { echo "tests: $passed passed, $failed failed, $skipped skipped"; [ "$failed" -eq 0 ]; }
+summary() {
+    echo "tests: $passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ] || return 1
+    [ -z "$checksum" ] || [ "$passed" -eq 0 ] || [ "$skipped" -gt 0 ] || record
+}
 give_up() { summary; exit; }
 # find_python MODULES WHAT: $python has them, or all of WHAT is skipped. MODULES: "torch, transformers"
 find_python() {
@@ -22,6 +54,25 @@ find_python() {
     skip_all "$2" "no Python with $1"
 }
 skip_all() { skip "$1" "$2"; give_up; }                 # what the script needs is not here
+needs_nvcc() { [ -n "$(configured nvcc)" ] || skip_all "$1" "no nvcc: the kernels are not compiled"; }
+ninja=$(command -v ninja || command -v ninja-build || command -v samu)
+# need TARGET...: builds what this suite alone uses, one suite at a time. Sanitizers' builds are built before.
+need() {
+    [ "${TOOLS:-$PWD/build}" = "$PWD/build" ] || return 0
+    [ -n "$ninja" ] || skip_all "$suite" "no ninja"
+    flock build "$ninja" "$@" >"$tmp/need.log" 2>&1 && return
+    fail "$* can be built" "$(grep -E 'error|FAILED' "$tmp/need.log" | head -n 3 | tr '\n' '|')"
+    give_up
+}
+if [ -n "$inputs" ] && [ $# -eq 0 ] && git rev-parse HEAD >"$tmp/commit" 2>/dev/null; then
+    checksum=$(fingerprint) || { fail "inputs" "one of $inputs is no file"; give_up; }
+    if [ "${VERIFIED:-}" = use ] && grep -q "^$suite $checksum " tests/verified; then
+        case $(echo "$suite" | cat "$tmp/commit" - | sha256sum | tr -dc 0-9) in
+            0*) echo "drawn: it would be taken as verified" ;;
+            *) echo "verified: its inputs are those of the last run that passed"; checksum=; give_up ;;
+        esac
+    fi
+fi
 
 # check NAME COMMAND...: ok if the command succeeds; its output is shown when it does not.
 check() {

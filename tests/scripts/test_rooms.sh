@@ -1,5 +1,6 @@
 #!/bin/sh
 # test_rooms.sh -- the house: which folder may include which, and what is not linked into train_gpt.
+# first
 . tests/lib.sh
 
 # Folders whose headers a folder may include, besides its own.
