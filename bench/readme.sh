@@ -23,7 +23,7 @@ put() {
         !skip && index($0, "<!-- " marker) != 1 { print }' "$1" >"$tmp/page"
     cp "$tmp/page" "$1"
 }
-# What tests/scripts/test_coverage.sh counted when it last ran; nothing changes where it has not run.
+# What tests/long/test_coverage.sh counted when it last ran; nothing changes where it has not run.
 coverage() {
     [ -s build/gpu_coverage.txt ] || return 0
     awk '

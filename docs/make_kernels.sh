@@ -1,7 +1,7 @@
 #!/bin/sh
 # make_kernels.sh -- fills docs/kernels.md, between <!--KEY--> and <!---->, with what bench/gpu.sh measured (the newest of
 # bench/results/<gpu>.facts), what tests/long/test_nvcc.sh read in the machine code (build/sass.facts) and the bounds
-# of tests/scripts/test_bounds.sh (build/gpu_bounds.facts), whose table (build/gpu_bounds.md) it puts in, too: kernels
+# of tests/long/test_bounds.sh (build/gpu_bounds.facts), whose table (build/gpu_bounds.md) it puts in, too: kernels
 # of 20 us and more.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ facts=$(ls -t bench/results/*.facts 2>/dev/null | head -n 1)
 counts=$(ls build/sass.facts build/gpu_bounds.facts 2>/dev/null || true)
 [ -n "$facts$counts" ] || {
     echo 'make_kernels.sh: no bench/results/*.facts, which bench/gpu.sh writes on a machine with a GPU, no' \
-        'build/sass.facts of tests/long/test_nvcc.sh, and no build/gpu_bounds.facts of tests/scripts/test_bounds.sh' >&2
+        'build/sass.facts of tests/long/test_nvcc.sh, and no build/gpu_bounds.facts of tests/long/test_bounds.sh' >&2
     exit 66
 }
 awk -v gpu="$(basename "$facts" .facts)" '

@@ -109,7 +109,7 @@ function good(k) {
 function check(label, k, traffic) {
     seen[label] = 1
     if (!(label in most_bank)) {
-        print label ": not in the bounds; tests/scripts/test_bounds.sh --new prints it"
+        print label ": not in the bounds; tests/long/test_bounds.sh --new prints it"
         return
     }
     if (efficiency[k] != "-" && efficiency[k] + 0 < least_efficiency[label] + 0)

@@ -12,7 +12,10 @@
 # Corpora grow in build/fuzz/TARGET; what crashes a reader is left in build/fuzz/TARGET-crash-*. build/fuzz/TARGET.runs
 # has a line per run: the build, a checksum of the reader's sources without their comments, inputs, inputs a second, the
 # commit. A change of the reader starts a new count.
-cd "$(dirname "$0")/../.." && . tests/lib.sh
+cd "$(dirname "$0")/../.."
+# inputs: clang++ FUZZ_FAST FUZZ_RUNS src/base src/comm src/data src/checkpoint src/options */text/* tools
+# inputs: models/*.h optimizers/*.h
+. tests/lib.sh
 clang=${FUZZ_CXX:-clang++}
 if [ "${FUZZ_FAST:-}" ]; then
     kind=fast link=-fsanitize=fuzzer

@@ -1,7 +1,8 @@
 #!/bin/sh
 # test_arm.sh -- the program compiled for Arm and run by qemu-aarch64: its kernels against the specification, the golden
 # bits of tests/scripts/test_cpus.sh, and one job of two ranks of which one is emulated.
-# slow
+# inputs: aarch64-linux-gnu-g++ kernels/*.h kernels/ref.cpp kernels/cpu src/base models optimizers tests/kernels
+# inputs: tests/unit/test_same_math.cpp tests/scripts/test_cpus.sh tests/golden/cpus.txt
 . tests/lib.sh
 for tool in aarch64-linux-gnu-g++ qemu-aarch64; do
     command -v $tool >/dev/null 2>&1 ||

@@ -3,12 +3,10 @@
 # test has to fail. All but the statements that have no part in a gradient without --recompute and overlap have to fail
 # gradient_of_every_tensor, which compares with finite differences.
 #   tests/long/test_backward.sh [PART]     only mutants whose names contain PART: gpt2.cpp:160
-# slow
+# inputs: cxx kernels/*.h kernels/cpu models tests/models
 . tests/lib.sh
-cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
-ninja=$(command -v ninja || command -v ninja-build || command -v samu) || skip_all backward "no ninja"
-$ninja build/tests/model_cpu >"$tmp/log" 2>&1 ||
-    { fail "the tests of models build" "$(tail -n 3 "$tmp/log")"; give_up; }
+cxx=$(configured cxx)
+need build/tests/model_cpu
 main=build/tests/model_cpu.tests/models/test_model.o
 
 # statements FILE: "FIRST LAST" lines of each statement in a function named *backward*, after lines of declarations.

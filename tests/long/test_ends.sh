@@ -2,7 +2,6 @@
 # test_ends.sh -- the token that begins a text and those that end one, whatever their names and wherever a model's
 # folder says them: in training, samples, checkpoints, GGUF files and back, by what transformers, tokenizers and
 # llama.cpp say.
-# slow
 . tests/lib.sh
 tools=${TOOLS:-build}
 find_python "torch, transformers, tokenizers, gguf, xllamacpp" "ends of texts"

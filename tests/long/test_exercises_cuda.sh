@@ -1,8 +1,9 @@
 #!/bin/sh
 # test_exercises_cuda.sh -- learn/check and the CUDA exercises on the software GPU tells right, slow and wrong apart.
-# slow
+# inputs: cxx nvcc learn/check learn/cuda learn/exercises tests/gpu
 . tests/lib.sh
-[ -f build/soft_gpu.a ] || skip_all exercises "build/soft_gpu.a is not there; with nvcc ninja build/soft_gpu.a makes it"
+needs_nvcc exercises
+need build/soft_gpu.a
 for exercise in transpose softmax_rows; do
     expect "$exercise: the answer" 0 '^RIGHT$' learn/check $exercise learn/exercises/answers/$exercise.cu
     expect "$exercise: the stub" 3 '^not written yet' learn/check $exercise

@@ -1,11 +1,12 @@
 #!/bin/sh
 # test_ladders.sh -- learn/cuda on the software GPU: every rung is right, the counters say of each what its comment
 # says, and planted faults are found. The table is left in build/ladders.txt.
-# slow
+# inputs: cxx nvcc learn/cuda tests/gpu
 . tests/lib.sh
 root=$PWD
 . learn/cuda/build.sh
-[ -f build/soft_gpu.a ] || skip_all ladders "build/soft_gpu.a is not there; with nvcc ninja build/soft_gpu.a makes it"
+needs_nvcc ladders
+need build/soft_gpu.a
 compile() { (PATH=$tmp/no-gpu:$PATH && cuda_program "$2" "$1"); }       # for the software GPU
 mkdir "$tmp/no-gpu" && printf '#!/bin/sh\nexit 1\n' >"$tmp/no-gpu/nvidia-smi" && chmod +x "$tmp/no-gpu/nvidia-smi"
 : >build/ladders.txt

@@ -17,7 +17,7 @@ differs() { run tree_of_128 $train $cpus --replicas 128 && ! alike one tree_of_1
 check "another number of replicas is noticed" differs
 
 gpus="--device gpu --total-batch-size 1024 --replicas 128 --steps 1"
-[ -x "$soft" ] || { skip "128 hosts of GPUs" "no nvcc to compile the kernels"; give_up; }
+needs_nvcc "128 hosts of GPUs"
 check "one GPU in software" run gpu $soft $gpus
 check "128 hosts of a GPU each" run gpu_hosts on_hosts 128 128 timeout 1500 $soft $gpus
 check "write the same checkpoint, byte for byte" alike gpu gpu_hosts

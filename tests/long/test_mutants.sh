@@ -2,10 +2,11 @@
 # test_mutants.sh -- the tests would see a fault in the kernels' special instructions: each of these is put into the PTX
 # of all kernels (SOFT_GPU_PATCH of the software GPU), and a test must then fail.
 #   tests/long/test_mutants.sh [PART]     only mutants whose names contain PART
-# slow
+# inputs: cxx nvcc kernels optimizers tests/kernels tests/gpu
 . tests/lib.sh
 program=${TOOLS:-$PWD/build}/tests/kernels_ptx
-[ -x "$program" ] || skip_all mutants "no nvcc: the kernels are not compiled"
+needs_nvcc mutants
+need build/tests/kernels_ptx
 unset SOFT_GPU_REPORT SOFT_GPU_COUNT
 SOFT_GPU_SMS=2 SOFT_GPU_QUIET=1; export SOFT_GPU_SMS SOFT_GPU_QUIET    # so that a persistent block has several tiles
 tab=$(printf '\t')

@@ -4,7 +4,7 @@
 # tests/sass.awk reads the machine code: build/sass.txt has its table, build/sass.facts what docs/make_kernels.sh takes.
 # Only the device code is compiled; the build compiles the host's. ARCHS="90a" tests/long/test_nvcc.sh: only these.
 # NVDISASM: where nvdisasm is, if neither beside nvcc nor in build/venv.
-# slow
+# inputs: nvcc ARCHS kernels/*.h kernels/cuda models/*.cu models/*.h src/base/*.h tests/sass.* tests/cuda/bad_kernels.cu
 [ $# -eq 2 ] || . tests/lib.sh            # with two arguments it is its own worker
 nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
 [ -n "$nvcc" ] || skip_all nvcc "not installed; the CUDA Toolkit has it"

@@ -2,6 +2,7 @@
 # test_shakespeare.sh -- nanoGPT's CPU recipe for characters: 4 layers, 4 heads, 128 channels, T 64, batch 12, 2000
 # steps. PyTorch
 # reaches 1.898 to 1.911 over the whole validation part (four seeds, the same recipe); this must reach 1.92.
+# inputs: cxx train_gpt.cu kernels/*.h kernels/cpu models/gpt2.* models/model.* optimizers src/data
 . tests/lib.sh
 text=$shared/data/tinyshakespeare.txt
 [ -r "$text" ] || text=data/tinyshakespeare.txt

@@ -2,11 +2,12 @@
 # test_sums.sh -- the tests see the order of every sum and every rounding of the specification: each rule of
 # kernels/ref.cpp is changed in a copy, which is linked into the CPU's kernel test, and the test must then fail.
 #   tests/long/test_sums.sh [PART]     only rules whose names contain PART
+# inputs: cxx kernels/*.h kernels/ref.cpp kernels/cpu optimizers tests/kernels
 . tests/lib.sh
 source=kernels/ref.cpp b=build
 object=$b/tests/kernels_cpu.tests/kernels/test_kernels.o
-[ -f $object ] && [ -f $b/cpu.a ] || skip_all rules "build/tests/kernels_cpu is not built"
-if "$b/tests/kernels_cpu" one_rounding | grep -q FAIL; then skip_all rules "kernels_cpu fails"; fi
+need build/tests/kernels_cpu
+if "$b/tests/kernels_cpu" one_rounding | grep -q FAIL; then fail rules "kernels_cpu fails"; give_up; fi
 if "$b/tests/kernels_cpu" matmul_backward_params_bias | grep -q 'same bits: 0 elements'; then
     skip_all rules "this CPU has no fused multiply-add: it is not held to the specification's bits"
 fi

@@ -1,7 +1,8 @@
 #!/bin/sh
 # test_cpus.sh -- the same bits on every CPU with fused multiply-add: small runs of a GPT-2, LSTM and Llama in fp32
 # give the weights and curves whose sha256 stand in tests/golden/cpus.txt, by each instruction set of this machine, with
-# 1 and 2 threads, with 1, 2 and 4 ranks, with ranks of several sets in one job, and by the specification.
+# 1 and 2 threads, with 1, 2 and 4 ranks and with ranks of several sets in one job.
+#   tests/long/test_spec.sh                     by the specification
 #   sh tests/scripts/test_cpus.sh --update      writes tests/golden/cpus.txt anew, by this machine's best set
 . tests/lib.sh
 golden=tests/golden/cpus.txt
@@ -75,6 +76,17 @@ fused=
 for isa in $all; do if with_fma "$isa"; then fused="${fused:+$fused }$isa"; fi; done
 [ -n "$fused" ] || skip_all "the golden bits" "this CPU has no fused multiply-add"
 [ "${fused% *}" != "$fused" ] || skip "another set" "this CPU has only $fused"
+# Whole runs by the specification, kernels/ref.cpp, with 1 and 2 ranks in turn.
+by_spec() { gives "$@" && grep -q '^train_gpt .* | ref |' "$tmp/log"; }
+if [ -n "${spec:-}" ]; then
+    need build/train_gpt_ref
+    train=$spec isa=$fused n=1
+    for model in few long gpt2 lstm llama; do
+        check "$model, kernels/ref.cpp, $n ranks" by_spec $model $n --threads 1
+        n=$((3 - n))
+    done
+    give_up
+fi
 for model in $jobs; do
     threads=2
     for isa in $fused; do
@@ -98,17 +110,6 @@ resumed() {
         "$(sed -n 's/^llama \([^ ]*\) .*/\1/p' $golden)" ]
 }
 check "resumed by ${fused##* }" resumed
-# Whole runs by the specification, kernels/ref.cpp, with 1 and 2 ranks in turn.
-by_spec() { gives "$@" && grep -q '^train_gpt .* | ref |' "$tmp/log"; }
-spec=${TOOLS:-$PWD/build}/train_gpt_ref own=$train isa=$fused n=1
-if [ -x "$spec" ] && [ "${train#*qemu}" = "$train" ]; then
-    train=$spec
-    for model in few long gpt2 lstm llama; do
-        check "$model, kernels/ref.cpp, $n ranks" by_spec $model $n --threads 1
-        n=$((3 - n))
-    done
-    train=$own
-else skip "kernels/ref.cpp" "$spec is not built for this CPU"; fi
 differs() { ! gives gpt2 1 --seed 7 && sed 's/^got  //' "$tmp/check.log" | grep -q '^gpt2 [0-9a-f]* [0-9a-f]*'; }
 check "another seed has other bits" differs
 refused() {

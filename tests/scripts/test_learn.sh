@@ -2,7 +2,7 @@
 # test_learn.sh -- learn/train.cpp, the trainer in one file, gives train_gpt's bits: each step's loss, learning rate and
 # norm to the last digit, validation losses, samples, and model.safetensors byte for byte; for jobs in which every kind
 # of sum is long, for random jobs, with 1, 2 and 4 ranks on either side, compiled by g++ and by clang++.
-#   LEARN_JOBS    how many random jobs (default 10); LEARN_SEED: of the first one (default 1)
+#   LEARN_JOBS    how many random jobs (default 3); LEARN_SEED: of the first one (default 1)
 #   LEARN_RULES   all: each rule of sums is changed in turn, which some job must notice; else only two of them are
 . tests/lib.sh
 source=learn/train.cpp flags="-std=c++20 -march=native -ffp-contract=off"
@@ -30,7 +30,7 @@ golden="--steps 50 --warmup-steps 5 --batch-size 1 --total-batch-size 144 --repl
     --eval-steps 2 --sample-every 50 --max-tokens 40 --layers 2 --heads 2 --channels 48 --dropout 0.1 --lr 3e-3"
 
 # Random jobs: prints LEARN_JOBS lines as those above.
-awk -v jobs="${LEARN_JOBS:-10}" -v seed="${LEARN_SEED:-1}" '
+awk -v jobs="${LEARN_JOBS:-3}" -v seed="${LEARN_SEED:-1}" '
     function number(low, high) { return low + int(rand() * (high - low + 1)) }
     function one_of(words,  w) { return w[number(1, split(words, w, " "))] }
     BEGIN {

@@ -1,18 +1,14 @@
 #!/bin/sh
 # test_llama.sh -- whole runs of the Llama family: the same bytes for any number of ranks, resume, and every command, on
-# CPUs and GPUs in software; what its config.json may say.
+# CPUs; what its config.json may say.
 . tests/lib.sh
 tools=${TOOLS:-build}
-soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
 job="--layers 2 --heads 4 --kv-heads 2 --channels 32 --mlp-size 48 --seq-len 16 --batch-size 2 --total-batch-size 256
     --replicas 8 --data tests/golden/lines.txt --warmup-steps 2 --lr 1e-2 --eval-every 4 --eval-steps 2
     --audit-every 3 --sample-every 0"
 
 all_of llama 8 "$train" --model llama --device cpu --dtype fp32 --threads 1 --untied-head 1 --rope-factor 8
 all_of qwen3 8 "$train" --model qwen3 --device cpu --dtype bf16 --threads 1 --head-size 24
-if [ -x "$soft" ]; then
-    all_of soft 4 "env SOFT_GPU_DEVICES=4 timeout 900 $soft" --model qwen2 --device gpu --head-size 64
-else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 llama=$tmp/llama-one
 job="$job --steps 8 --save-every 4 --model llama --device cpu --dtype fp32 --untied-head 1 --rope-factor 8"

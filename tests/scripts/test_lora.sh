@@ -1,9 +1,8 @@
 #!/bin/sh
-# test_lora.sh -- whole runs with --lora: the same bytes for any number of ranks, resume, and every command, on CPUs and
-# GPUs in software; what it refuses.
+# test_lora.sh -- whole runs with --lora: the same bytes for any number of ranks, resume, and every command, on CPUs;
+# what it refuses.
 . tests/lib.sh
 tools=${TOOLS:-build}
-soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
 text="--data tests/golden/lines.txt"
 begin() {           # NAME OPTIONS...: a model to adapt
     of=$1; shift
@@ -22,9 +21,6 @@ job=$of_all
 all_of gpt2-lora 8 "$train --init $tmp/gpt2 --lora 8" --device cpu --dtype fp32 --threads 1
 all_of qwen3-lora 8 "$train --init $tmp/qwen3 --lora 16" --device cpu --dtype bf16 --threads 1 --lora-alpha 8
 all_of lstm-lora 8 "$train --init $tmp/lstm --lora 8" --device cpu --dtype fp32 --threads 1
-if [ -x "$soft" ]; then
-    all_of soft 6 "env SOFT_GPU_DEVICES=4 timeout 900 $soft --init $tmp/qwen3 --lora 8" --device gpu
-else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 lora=$tmp/gpt2-lora-one
 job="$of_all --steps 8 --save-every 4 --device cpu --dtype fp32"

@@ -1,9 +1,7 @@
 #!/bin/sh
-# test_lstm.sh -- whole runs of the LSTM: the same bytes for any number of ranks, resume, and every command, on CPUs and
-# GPUs in software.
+# test_lstm.sh -- whole runs of the LSTM: the same bytes for any number of ranks, resume, and every command, on CPUs.
 . tests/lib.sh
 tools=${TOOLS:-build}
-soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
 job="--model lstm --layers 2 --channels 32 --seq-len 16 --batch-size 2 --total-batch-size 256 --replicas 4
     --data tests/golden/lines.txt --warmup-steps 2 --lr 1e-2 --eval-every 4 --eval-steps 2 --audit-every 3"
 
@@ -16,8 +14,6 @@ other() {
 }
 all_of cpu 8 "$train" --device cpu --dtype fp32 --threads 1 --sample-every 4
 all_of bf16 8 "$train" --device cpu --dtype bf16 --threads 1 --sample-every 0
-if [ -x "$soft" ]; then all_of soft 8 "env SOFT_GPU_DEVICES=4 timeout 900 $soft" --device gpu --sample-every 0
-else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 lstm=$tmp/cpu-one
 job="$job --steps 8 --save-every 4"

@@ -2,9 +2,8 @@
 # test_soft_gpu.sh -- whole runs on GPUs in software (train_gpt_ptx): the trainer, its streams and a stand-in for NCCL,
 # with the PTX of the CUDA kernels. Bits must not depend on ranks, overlap, recomputation or the random order of
 # streams, blocks and warps; losses must follow the CPU's.
-# slow
 . tests/lib.sh
-[ -x "${TRAIN_GPT_PTX:-build/train_gpt_ptx}" ] || skip_all "runs on GPUs in software" "no nvcc to compile the kernels"
+needs_nvcc "runs on GPUs in software"
 soft="timeout 900 ${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}"
 SOFT_GPU_DEVICES=8; export SOFT_GPU_DEVICES
 # 4 micro_batches, 4 replicas, dropout, clipping, an evaluation, an audit.

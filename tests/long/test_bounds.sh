@@ -1,14 +1,16 @@
 #!/bin/sh
 # test_bounds.sh -- the CUDA kernels use memory, banks and instructions no worse than tests/golden/gpu_bounds.txt says.
-#   tests/scripts/test_bounds.sh            counts, checks, writes the table of all bounds: build/gpu_bounds.md
-#   tests/scripts/test_bounds.sh --new      prints gpu_bounds.txt with the numbers of now
-#   tests/scripts/test_bounds.sh COUNTS     reads what SOFT_GPU_COUNT wrote of build/bench/gpu_counts before
+#   tests/long/test_bounds.sh            counts, checks, writes the table of all bounds: build/gpu_bounds.md
+#   tests/long/test_bounds.sh --new      prints gpu_bounds.txt with the numbers of now
+#   tests/long/test_bounds.sh COUNTS     reads what SOFT_GPU_COUNT wrote of build/bench/gpu_counts before
 #
 # The software GPU counts (tests/gpu/count.h), for 132 multiprocessors; tests/gpu.awk makes bounds of the counts.
 cd "$(dirname "$0")/../.."
+# inputs: cxx nvcc kernels models optimizers bench/gpu_counts.cpp tests/gpu tests/gpu.awk tests/golden/gpu_bounds.txt
 . tests/lib.sh
 program=${TOOLS:-build}/bench/gpu_counts bounds=tests/golden/gpu_bounds.txt
-[ -x "$program" ] || skip_all bounds "no nvcc: the kernels are not compiled"
+needs_nvcc bounds
+need build/bench/gpu_counts
 unset SOFT_GPU_REPORT SOFT_GPU_COUNT SOFT_GPU_SMS SOFT_GPU_SEED LOCKSTEP_TILE
 
 count() { SOFT_GPU_ARCH=$1 SOFT_GPU_COUNT=$2 "$program" "$3"; }         # ARCH FILE PART
@@ -45,7 +47,7 @@ awk -F '\t' -v OFS='\t' '/^kernel\tgelu_forward\t/ { $4 *= 2 } { print }' "$coun
 findings "$tmp/lowered" "$tmp/undone" | sed 's/: got .*//' | sort >"$tmp/got"
 cat >"$tmp/want" <<'FINDINGS'
 gelu_forward: traffic
-hash_floats: not in the bounds; tests/scripts/test_bounds.sh --new prints it
+hash_floats: not in the bounds; tests/long/test_bounds.sh --new prints it
 nobody: not counted, but in the bounds
 tree_reduce of 2: bank factor
 tree_reduce of 2: efficiency

@@ -1,14 +1,15 @@
 #!/bin/sh
 # test_fork.sh -- a fork: models, optimizers, a schedule and a reduction of its own (tests/fork), files and lines in
 # lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
-# slow
+# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp tests/fork tests/models
+# inputs: docs/fork.md
 . tests/lib.sh
-ninja=$(command -v ninja || command -v ninja-build || command -v samu) || skip_all fork "no ninja"
+[ -n "$ninja" ] || skip_all fork "no ninja"
 copy=$tmp/tree
 mkdir "$copy"
 # With what is built already, so that only what knows the lists is compiled again.
-built=$(cd build 2>/dev/null && find . -maxdepth 1 ! -name . ! -name asan ! -name tsan ! -name gpu ! -name ptx |
-    sed 's|^\./|build/|')
+built=$(cd build 2>/dev/null && find . -maxdepth 1 ! -name . ! -name asan ! -name tsan ! -name gpu ! -name ptx \
+    ! -name venv ! -name fuzz ! -name ci | sed 's|^\./|build/|')
 tar -cf - $(ls -d * | grep -vE "^(build|runs|train_gpt)$") $built | tar -xf - -C "$copy" ||
     { fail copy "tar"; give_up; }
 cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
@@ -19,7 +20,7 @@ build train_gpt || { fail "the copy builds" "$(tail -n 3 "$tmp/build.log" | tr '
 page() {
     awk -v n="$1" '/^```sh$/ { inside = ++k == n; next } /^```$/ { inside = 0 } inside' docs/fork.md >"$tmp/commands"
     grep -q . "$tmp/commands" && (
-        unset TEST_TOTALS TRAIN_GPT TRAIN_GPT_FAULTS TRAIN_GPT_PTX TOOLS
+        unset TEST_TOTALS TEST_SECONDS TEST_FAILURES VERIFIED TRAIN_GPT TRAIN_GPT_FAULTS TRAIN_GPT_PTX TOOLS
         cd "$copy" && sh -eu "$tmp/commands"
     ) >"$tmp/build.log" 2>&1 ||
         { tail -n 3 "$tmp/build.log"; return 1; }

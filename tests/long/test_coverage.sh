@@ -1,17 +1,18 @@
 #!/bin/sh
 # test_coverage.sh -- the tests launch every CUDA kernel that there is, and execute every site of a special instruction:
 # tensor cores, TMA, cp.async, mbarriers, barriers, shuffles, fences.
-#   tests/scripts/test_coverage.sh [REPORT]
+#   tests/long/test_coverage.sh [REPORT]
 #
 # REPORT is what the software GPU wrote of the tests of kernels and models, on both architectures (SOFT_GPU_REPORT,
-# whose fields are in tests/gpu/count.h); without one, and without that variable, the programs are run. The exceptions
-# are in tests/golden/gpu_unreached.txt.
+# whose fields are in tests/gpu/count.h); without one the programs are run. The exceptions are in
+# tests/golden/gpu_unreached.txt.
 cd "$(dirname "$0")/../.."
+# inputs: cxx nvcc kernels models optimizers tests/kernels tests/models tests/gpu tests/golden/gpu_unreached.txt
 . tests/lib.sh
 programs=${TOOLS:-build}/tests
-[ -x "$programs/kernels_ptx" ] || skip_all coverage "no nvcc: the kernels are not compiled"
-report=${1:-${SOFT_GPU_REPORT:-}} list=tests/golden/gpu_unreached.txt
-unset SOFT_GPU_REPORT
+needs_nvcc coverage
+need build/ptx_units
+report=${1:-} list=tests/golden/gpu_unreached.txt
 
 if [ -z "$report" ]; then
     report=$tmp/report

@@ -3,8 +3,9 @@
 # program on a GPU in software, the table of targets, docs/kernels.md filled from such figures. The program of
 # bench/matmul.py answers and refuses; bench/readme.sh fills docs/performance.md.
 . tests/lib.sh
+need build/benches
 kernels=${TOOLS:-$PWD/build}/bench/gpu_kernels_ptx
-on_gpu() { if [ -x "$kernels" ]; then check "$@"; else skip "$1" "no nvcc: no GPU in software"; fi; }
+on_gpu() { if [ -n "$(configured nvcc)" ]; then check "$@"; else skip "$1" "no nvcc: no GPU in software"; fi; }
 matmul=${TOOLS:-$PWD/build}/bench/matmul
 measured() {
     timeout 900 "$kernels" --tiny >"$tmp/kernels.md" && grep -q '^data: tiny-2|head params|' "$tmp/kernels.md" &&

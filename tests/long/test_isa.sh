@@ -2,9 +2,10 @@
 # test_isa.sh -- the CPU's hot loops in every instruction set that this machine can run, not only its best: each
 # operation against the specification, with fp32 and with bf16 storage. AMX's tables run everywhere, with its
 # instructions in software (tests/tiles.h).
-# slow
+# inputs: cxx kernels/*.h kernels/ref.cpp kernels/cpu models optimizers tests/kernels tests/tiles.h
 . tests/lib.sh
 programs=${TOOLS:-$PWD/build}/tests
+need build/tests/kernels_cpu build/tests/kernels_cpu16
 sets() { LOCKSTEP_ISA=none "$1" floats 2>&1 | sed -n 's/.*want one this CPU has: //p' | head -n 1 | tr -d ,; }
 for program in kernels_cpu kernels_cpu16; do
     check "$program knows no set named none" test -n "$(sets "$programs/$program")"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_exercises.sh -- learn/check tells right, right in another order and wrong apart: by the stubs, the answers, and
 # changed answers.
+# inputs: cxx learn/check learn/ladder learn/cuda/*.cu learn/exercises
 . tests/lib.sh
 exercises=learn/exercises
 ${CXX:-g++} -std=c++20 -O0 -ffp-contract=off -c -I $exercises $exercises/check.cpp -o "$tmp/check.o" ||
