@@ -153,7 +153,7 @@ if [ -n "$(counted --steps 1)" ]; then
         ordinary=$(sent) seldom=$(sent --reduce outer --local-steps 16) each=$(sent --reduce outer --local-steps 1)
         echo "ordinary $ordinary, a meeting in 16 steps $seldom, one in each $each"
         awk -v a="$ordinary" -v b="$seldom" -v c="$each" 'BEGIN {
-            exit !(b > a / 16 && b < a / 14 && c > 0.98 * a && c < 1.02 * a) }'
+            exit !(b > a / 17 && b < a / 14 && c > 0.98 * a && c < 1.02 * a) }'
     }
     check "bytes on the wire" fewer
 else skip "bytes on the wire" "no network of its own: unshare -rn"; fi
