@@ -1,6 +1,8 @@
 #!/bin/sh
 # test_stories.sh -- the default run: how near its validation loss comes to the entropy of the built-in text, and how
 # many of the closing questions it answers.
+# inputs: cxx train_gpt.cu kernels/*.h kernels/cpu models/gpt2.* models/model.* optimizers src/data src/ddp
+# inputs: data/make_stories.cpp
 . tests/lib.sh
 stories=${TOOLS:-build}/data
 [ -f "$stories/stories.json" ] || stories=build/data

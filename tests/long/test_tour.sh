@@ -1,6 +1,8 @@
 #!/bin/sh
 # test_tour.sh -- the first run of docs/tour.md, on this machine: the weights after the default run in fp32 have the
 # sha256 that the page shows.
+# inputs: cxx train_gpt.cu kernels/*.h kernels/cpu models/gpt2.* models/model.* optimizers src/data src/ddp
+# inputs: data/make_stories.cpp docs/tour.md
 . tests/lib.sh
 run() { $train --device cpu --dtype fp32 --np 2 --out-dir "$tmp/run" >"$tmp/console"; }
 check "the default run on two ranks" run
