@@ -2,12 +2,11 @@
 # test_rehearsal.sh -- both commands of bench/gpu.sh from end to end without a GPU: small runs on a GPU in software, and
 # stand-ins for nvidia-smi, ncu, compute-sanitizer and a python3 with torch. Every table, fact and file must come out,
 # and what fails must be named.
-# slow
+# inputs: bench tests/gpu tests/kernels tests/scripts/test_gpu.sh kernels models train_gpt.cu src/run src/app cxx nvcc
 . tests/lib.sh
+needs_nvcc "bench/gpu.sh"
+need build/train_gpt_ptx build/bench/gpu_kernels_ptx build/tests/kernels_ptx build/tools
 build=$PWD/build
-for p in train_gpt_ptx bench/gpu_kernels_ptx tests/kernels_ptx prep launch import; do
-    [ -x "$build/$p" ] || skip_all "bench/gpu.sh" "no build/$p (no nvcc: no GPU in software)"
-done
 made=$tmp/made soft=$tmp/soft
 mkdir -p "$made" "$soft/bench" "$soft/tests"
 script() { cat >"$1"; chmod +x "$1"; }
@@ -163,8 +162,8 @@ check "all facts" has "${report%-second.md}.facts" '^second-pair-other ' '^first
 few() { for folder in "$@"; do [ "$(ls "$folder" | wc -l)" -eq 3 ] || { ls "$folder"; return 1; }; done; }
 check "three files come back" few "$tmp/out" "$tmp/out2"
 rm -f build/gpu.facts
-expect "second without facts" 0 'It has the programs of the default' bench/gpu.sh second --out "$tmp/out3" --bin "$tmp/bin.tar.xz" \
-    --seconds 4800 --stages 'winner ncu' graph=--graph=off
+expect "second without facts" 0 'It has the programs of the default' bench/gpu.sh second --out "$tmp/out3" \
+    --bin "$tmp/bin.tar.xz" --seconds 4800 --stages 'winner ncu' graph=--graph=off
 mv "$tmp/kept" build/gpu.facts 2>/dev/null
 [ "$failed" = 0 ] || [ -z "${KEEP:-}" ] || { rm -rf "$KEEP"; cp -r "$tmp" "$KEEP"; }
 summary

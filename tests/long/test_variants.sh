@@ -2,9 +2,10 @@
 # test_variants.sh -- every patch of bench/variants says what it wins and costs, applies to this tree, compiles, and
 # passes the kernel tests that it names, on the software GPU as a Hopper and as an older GPU.
 #   tests/long/test_variants.sh [PART]     only patches whose names contain PART
-# slow
+# inputs: cxx nvcc kernels models tests/kernels tests/gpu tests/test.h bench/variants
 . tests/lib.sh
-grep -q '^goal = gpu' build/config.ninja 2>/dev/null || skip_all variants "no nvcc to compile the kernels"
+needs_nvcc variants
+need build/tests/kernels_ptx
 unset CUDA_ARCH SOFT_GPU_REPORT SOFT_GPU_COUNT
 
 for patch in bench/variants/*"${1:-}"*.patch; do
@@ -22,7 +23,8 @@ done
 
 # Negative controls: a patch for another tree, and none.
 printf '%s\n' '--- a/README.md' '+++ b/README.md' '@@ -1 +1 @@' '-another' '+line' >"$tmp/stale.patch"
-expect "a patch for another tree is named" 65 'stale.patch does not apply' bench/variants/build.sh --ptx "$tmp/stale.patch"
+expect "a patch for another tree is named" 65 'stale.patch does not apply' \
+    bench/variants/build.sh --ptx "$tmp/stale.patch"
 expect "a name without a patch too" 66 'no patch nothing' bench/variants/build.sh nothing
 rm -rf build/variants/stale
 summary
