@@ -1,6 +1,7 @@
 #!/bin/sh
 # build.sh -- builds variants: copies of this tree with one patch of this folder each. A patch is a trade that is not
-# the default yet; its first lines say what it should win, what it costs, and which tests of tests/kernels it concerns.
+# the default yet; its first lines say what it should win, what it costs, which other patch it needs before it, and
+# which tests of tests/kernels it concerns.
 #
 #   bench/variants/build.sh NAME...         build/variants/NAME/{train_gpt,gpu_kernels,kernels_gpu}, for the GPU that
 #                                           build/ is for, or for CUDA_ARCH: CUDA_ARCH=90a bench/variants/build.sh NAME
@@ -12,7 +13,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 programs='train_gpt build/bench/gpu_kernels build/tests/kernels_gpu'
 [ "${1:-}" != --ptx ] || { programs=build/tests/kernels_ptx; shift; }
-[ $# -gt 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
 [ -f build/config.ninja ] || ./configure
 for name in "$@"; do
     patch=bench/variants/$name.patch
@@ -26,11 +27,17 @@ for name in "$@"; do
         --exclude=./build/variants --exclude=./build/asan --exclude=./build/tsan --exclude=./build/venv \
         --exclude='./build/*_ptx' . |
         tar -xf - -C "$tree"
+    patches=$patch
+    while needed=$(sed -n '/^diff/q; s/^Needs: //p' "$patch") && [ -n "$needed" ]; do
+        patch=bench/variants/$needed.patch
+        patches="$patch $patches"
+    done
     # As if there were no repository around the copy: git would look for the patch's paths at its root.
-    if ! GIT_CEILING_DIRECTORIES=$PWD/build/variants git -C "$tree" apply --whitespace=nowarn - <"$patch"; then
+    for patch in $patches; do
+        GIT_CEILING_DIRECTORIES=$PWD/build/variants git -C "$tree" apply --whitespace=nowarn - <"$patch" && continue
         echo "build.sh: $patch does not apply" >&2
         exit 65
-    fi
+    done
     (
         cd "$tree"
         [ -z "${CUDA_ARCH:-}" ] || ./configure >/dev/null
