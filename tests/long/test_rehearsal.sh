@@ -2,7 +2,8 @@
 # test_rehearsal.sh -- both commands of bench/gpu.sh from end to end without a GPU: small runs on a GPU in software, and
 # stand-ins for nvidia-smi, ncu, compute-sanitizer and a python3 with torch. Every table, fact and file must come out,
 # and what fails must be named.
-# inputs: bench tests/gpu tests/kernels tests/scripts/test_gpu.sh kernels models train_gpt.cu src/run src/app cxx nvcc
+# inputs: cxx nvcc bench/gpu.sh bench/*.awk bench/*.h bench/gpu_kernels.cpp bench/cublaslt.cpp bench/torch_step.py
+# inputs: tests/gpu tests/kernels tests/scripts/test_gpu.sh kernels models train_gpt.cu src/run src/app
 . tests/lib.sh
 needs_nvcc "bench/gpu.sh"
 need build/train_gpt_ptx build/bench/gpu_kernels_ptx build/tests/kernels_ptx build/tools
