@@ -2,7 +2,6 @@
 # What bench/weight.sh counts, and which commits it says raised .ci/budget without a word of what that buys.
 . tests/lib.sh
 weight=$PWD/bench/weight.sh
-
 cat >"$tmp/a.cpp" <<'END'
 const char* s = "a // b \" /* c";  // no tokens
 char c = '"'; int n = 12; /* none
