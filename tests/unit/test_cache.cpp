@@ -144,7 +144,7 @@ TEST(a_damaged_entry_is_made_anew) {
     EXPECT(holds(tmp, {"e"}), "%s", listed(tmp).c_str());
 }
 
-// Whoever makes an entry or a folder need not fsync what is in it.
+// cached and make_folder fsync what the maker writes, so that a maker need not.
 TEST(a_power_cut_loses_nothing) {
     const Folder tmp;
     const Variables none;
