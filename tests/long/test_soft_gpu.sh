@@ -4,6 +4,7 @@
 # streams, blocks and warps; losses must follow the CPU's.
 . tests/lib.sh
 needs_nvcc "runs on GPUs in software"
+need build/tests/kernels_ptx
 soft="timeout 900 ${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}"
 SOFT_GPU_DEVICES=8; export SOFT_GPU_DEVICES
 # 4 micro_batches, 4 replicas, dropout, clipping, an evaluation, an audit.

@@ -64,4 +64,20 @@ check 'nothing of src/text, src/lm and tools is in train_gpt' none_in "$train"
 check 'the tokenizers are in prep, where this looks' some_in "$build/prep" tokenizer
 check 'the commands are in lm, where this looks' some_in "$build/lm" eval
 
+# What a suite runs is built before the suites, or the suite names it in a line "need".
+unbuilt() {         # SUITE...: "SUITE: PROGRAM" where neither holds
+    ninja -t targets rule link | sort >"$tmp/programs"
+    for suite in "$@"; do
+        for target in test-ci $(sed -n 's/.*need \(build[^$]*\)$/\1/p' "$suite"); do ninja -t commands $target; done |
+            sed -n 's/.* -o \(build[^ ]*\).*/\1/p' | sort | comm -23 "$tmp/programs" - |
+            sed 's,^build\(.*\),[}d]\1\\>,' | grep -oEf - "$suite" | sed "s,^,$suite: ,"
+    done >"$tmp/unbuilt"
+    cat "$tmp/unbuilt"
+    [ ! -s "$tmp/unbuilt" ]
+}
+check "suites name the programs that they build" unbuilt tests/scripts/*.sh tests/long/*.sh
+echo "$build"/bench/"model" >"$tmp/lacks.sh"
+forgotten() { ! unbuilt "$tmp/lacks.sh" && grep -q bench/model "$tmp/unbuilt"; }
+check "a suite that does not is found" forgotten
+
 summary

@@ -338,38 +338,48 @@ TEST(shared_memory_too_large) {
 // rank
 
 // Steps 0..11 with a barrier each, then step 12: all but the victim wait in the barrier that it never reaches.
-void train_until_12(Comm* c, const std::function<void()>& at_12) {
+void train_until_12(Comm* c, const std::function<void()>& act) {
     for (int step = 0; step < 12; step++) {
         comm_progress(c, step, "forward");
         comm_barrier(c);
     }
     comm_progress(c, 12, "backward");
     board[0]++;
-    at_12();
+    act();
     comm_barrier(c);
+}
+
+// A rank's body: it does that at step 12, where the others wait for it.
+std::function<void(Comm*)> at_12(int rank, std::function<void()> act) {
+    return [=](Comm* c) {
+        train_until_12(c, [&] {
+            if (c->rank == rank) act();
+        });
+    };
+}
+
+// What the ranks of such a job said and did, whose victim got a signal once all were at step 12. *from: when it got it.
+Outcome signal_at_12(Shape s, int victim, int signal, double timeout, double* from) {
+    const double start = now_seconds();
+    return run_job({.shape = s,
+                    .timeout = timeout,
+                    .body = at_12(victim, [] { sleep(1000); }),
+                    .meanwhile =
+                        [&](const std::vector<pid_t>& pids) {
+                            wait_board(0, s.hosts * s.local);
+                            usleep(signal == SIGKILL ? 20000 : 900000);
+                            *from = now_seconds() - start;
+                            kill(pids[size_t(victim)], signal);
+                        },
+                    .stay = signal == SIGSTOP});
 }
 
 TEST(killed_rank_is_named_by_all) {
     for (const Shape s : {Shape{1, 2}, {1, 4}, {2, 2}, {3, 1}})
         for (const int victim : {0, s.hosts * s.local - 1}) {
-            const int n = s.hosts * s.local;
             double killed = 0;
-            const double start = now_seconds();
-            const Outcome o = run_job({.shape = s,
-                                       .body =
-                                           [&](Comm* c) {
-                                               train_until_12(c, [&] {
-                                                   while (c->rank == victim) pause();
-                                               });
-                                           },
-                                       .meanwhile =
-                                           [&](const std::vector<pid_t>& pids) {
-                                               wait_board(0, n);
-                                               usleep(20000);
-                                               killed = now_seconds() - start;
-                                               kill(pids[size_t(victim)], SIGKILL);
-                                           }});
-            for (int r = 0; r < n; r++) {
+            const Outcome o = signal_at_12(s, victim, SIGKILL, Job{}.timeout, &killed);
+            for (int r = 0; r < s.hosts * s.local; r++) {
                 if (r == victim) continue;
                 // On another host than the one who tells, the last record may be a second old.
                 const bool neighbour = s.hosts == 1;
@@ -383,39 +393,17 @@ TEST(killed_rank_is_named_by_all) {
 }
 
 TEST(early_exit_is_noticed) {
-    const Outcome o = run_job({.shape = {1, 3}, .body = [](Comm* c) {
-                                   train_until_12(c, [&] {
-                                       if (c->rank == 1) _exit(0);
-                                   });
-                               }});
+    const Outcome o = run_job({.shape = {1, 3}, .body = at_12(1, [] { _exit(0); })});
     for (const size_t r : {0, 2}) expect_end(o, r, 69, "peer lost: rank 1 (");
 }
 
 TEST(stopped_rank_is_named_by_all) {
     for (const Shape s : {Shape{1, 3}, {2, 2}})
         for (const int victim : {0, 1}) {
-            const int n = s.hosts * s.local;
             double stopped = 0;
-            std::vector<pid_t> all;
-            const double start = now_seconds();
-            const Outcome o = run_job({.shape = s,
-                                       .timeout = 2,
-                                       .body =
-                                           [&](Comm* c) {
-                                               train_until_12(c, [&] {
-                                                   while (c->rank == victim) pause();
-                                               });
-                                           },
-                                       .meanwhile =
-                                           [&](const std::vector<pid_t>& pids) {
-                                               wait_board(0, n);
-                                               usleep(900000);
-                                               stopped = now_seconds() - start;
-                                               kill(pids[size_t(victim)], SIGSTOP);
-                                           },
-                                       .stay = 1});
+            const Outcome o = signal_at_12(s, victim, SIGSTOP, 2, &stopped);
             EXPECT(o.code[size_t(victim)] == kHung, "the stopped one: %s", all_said(o).c_str());
-            for (int r = 0; r < n; r++) {
+            for (int r = 0; r < s.hosts * s.local; r++) {
                 if (r == victim) continue;
                 expect_end(o, size_t(r), 69, format("peer stuck: rank %d (", victim));
                 expect_end(o, size_t(r), 69, "no progress for 2 s, last step 12, phase backward");
@@ -471,15 +459,10 @@ TEST(stopped_for_a_second_goes_on) {
 TEST(busy_rank_is_named_not_its_victims) {
     for (const Shape s : {Shape{1, 3}, {2, 1}})
         for (const int culprit : {0, 1}) {
-            const Outcome o = run_job({.shape = s,
-                                       .timeout = 1.5,
-                                       .body =
-                                           [&](Comm* c) {
-                                               train_until_12(c, [&] {
-                                                   while (c->rank == culprit) sleep(1);
-                                               });
-                                           },
-                                       .patience = 8});
+            const std::function<void(Comm*)> busy = at_12(culprit, [] {
+                while (true) sleep(1);
+            });
+            const Outcome o = run_job({.shape = s, .timeout = 1.5, .body = busy, .patience = 8});
             for (size_t r = 0; r < o.code.size(); r++) expect_end(o, r, 69, format("peer stuck: rank %d (", culprit));
             expect_end(o, 1, 69, "last step 12, phase backward");
         }
@@ -507,11 +490,8 @@ TEST(first_step_may_take_longer) {
 TEST(an_error_ends_all_with_its_code) {
     for (const Shape s : {Shape{1, 4}, {2, 2}})
         for (const int thrower : {0, 3}) {
-            const Outcome o = run_job({.shape = s, .body = [&](Comm* c) {
-                                           train_until_12(c, [&] {
-                                               if (c->rank == thrower) die(65, "data: f.bin: got 7, want 8");
-                                           });
-                                       }});
+            const Outcome o =
+                run_job({.shape = s, .body = at_12(thrower, [] { die(65, "data: f.bin: got 7, want 8"); })});
             expect_abort(
                 o, 65,
                 thrower == 0 ? "error: data: f.bin: got 7" : format("error: rank %d: data: f.bin: got 7", thrower));
@@ -519,12 +499,9 @@ TEST(an_error_ends_all_with_its_code) {
 }
 
 TEST(a_long_error_is_said_whole) {
-    const Outcome o = run_job({.shape = {1, 2}, .body = [&](Comm* c) {
-                                   train_until_12(c, [&] {
-                                       if (c->rank == 1) die(66, "%s: missing", std::string(600, 'x').c_str());
-                                   });
-                               }});
-    expect_abort(o, 66, "error: rank 1: " + std::string(600, 'x') + ": missing");
+    const std::string name(600, 'x');
+    const Outcome o = run_job({.shape = {1, 2}, .body = at_12(1, [&] { die(66, "%s: missing", name.c_str()); })});
+    expect_abort(o, 66, "error: rank 1: " + name + ": missing");
 }
 
 TEST(all_throw_at_once) {
