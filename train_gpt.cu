@@ -70,7 +70,7 @@ void allocate(Trainer* t, Init* init) {
     t->at.sums.resize(size_t(optimizer->sums));
     t->states = device<StepState>(2, "step");
     t->host_states = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step"));
-    executor_create(&t->executor, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
+    executor_create(&t->executor, t->comm, &t->ddp, kOnGpu && o.graph);
 }
 
 // Rank 0 reads weights and optimizer state of a checkpoint, or makes the first weights. The other ranks get them by
@@ -209,7 +209,7 @@ StepStats collect_stats(Trainer* t) {
         s.measures.push_back({name, sum / double(results.size())});
     }
     s.loss /= host_state(t)->tokens;
-    s.times = executor_times(&t->executor, s.step);
+    s.times = executor_times(&t->executor);
     join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
                                                      checkpoints_saved(t->checkpoints), s.norm}));
     return s;

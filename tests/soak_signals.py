@@ -64,7 +64,6 @@ def configuration(r, data, tmp):
     job += f"--sampler {r.choice(['lockstep', 'torch'])} --grad-clip {r.choice([0, 0.1, 1])}".split()
     job += f"--schedule {r.choice(['cosine', 'linear', 'constant', 'wsd'])}".split()
     job += f"--optimizer {r.choice(['adamw', 'sgd', 'muon'])} --warmup-steps {r.randrange(4)}".split()
-    job += ["--tensorboard"] if r.random() < 0.3 else []
     return job + (["--dropout", "0.1"] if model == "gpt2" and r.random() < 0.5 else []), replicas
 
 

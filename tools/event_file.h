@@ -126,8 +126,8 @@ struct EventFile {
     // Writes it from what metrics.jsonl has. Throws kExitNoInput, kExitWrite.
     EventFile(const std::string& folder, int64_t eval_every) : folder(folder), eval_every(eval_every) { begin(); }
 
-    // Adds what metrics.jsonl has got since. Returns errno of a failed write. Begins anew where the event file is gone,
-    // unless the run has ended: the next one may have removed it.
+    // Adds what metrics.jsonl has got since. Returns errno of a failed write. Begins anew after a resume, which takes
+    // steps back, and where the event file is gone, unless the run has ended: the next one may have removed it.
     int follow(bool ended = false) {
         if (!ended && !is_open_as(events.fd, path)) begin();
         const bool replaced = !is_open_as(metrics.fd, metrics_path()) && file_exists(metrics_path());
@@ -138,6 +138,7 @@ struct EventFile {
             at += n;
             read(std::string_view(block, size_t(n)));
         }
+        if (resumed) begin();
         if (error || !replaced) return error;
         open_metrics();
         return metrics.fd < 0 ? 0 : follow(ended);
@@ -149,6 +150,7 @@ struct EventFile {
     std::string path, line, pending;        // line: what has been read of one; pending: records that are not written
     Descriptor metrics, events;
     off_t at = 0;                           // what of metrics.jsonl has been read
+    bool resumed = false;                   // what has been read since begin() has a "resume" event
 
     std::string metrics_path() const { return path_join(folder, "metrics.jsonl"); }
     void open_metrics() {
@@ -158,6 +160,7 @@ struct EventFile {
     }
     void begin() {
         const std::string text = read_file(metrics_path());
+        resumed = false;
         open_metrics();
         at = off_t(text.rfind('\n') + 1);                   // npos + 1 is 0; what follows is being written
         pending.clear();
@@ -169,6 +172,7 @@ struct EventFile {
             const bool whole = text.find('\n') != text.npos;
             line += next_word(&text, '\n');
             if (!whole) return;
+            resumed = resumed || line.starts_with("{\"event\":\"resume\"");
             try {
                 pending += event_record(line);
             } catch (const Error&) {}                       // a torn or foreign line says nothing

@@ -1,7 +1,7 @@
-// tensorboard.cpp -- writes a run's event file for TensorBoard. `train_gpt --tensorboard` starts it beside rank 0.
+// tensorboard.cpp -- writes a run's event file for TensorBoard. It may run beside the trainer.
 //
-// With --follow it goes on until its standard input ends, as it does when the run has ended, in whichever way; then it
-// adds the last lines. The folder is the working directory, so that it may be moved.
+// With --follow it goes on until its standard input ends (Ctrl-D); then it adds the last lines. The folder is the
+// working directory, so that it may be moved.
 #include <poll.h>
 #include "tools/event_file.h"
 #include "tools/tool.h"

@@ -54,7 +54,7 @@ floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 void dry_run(const Options& options, const Comm* comm, int micro_batches);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
-// ---- runs a step's work, kernel by kernel or as a CUDA graph; its results and its timeline: executor.cpp
+// ---- runs a step's work, kernel by kernel or as a CUDA graph; and its results: executor.cpp
 
 struct Executor {
     Comm* comm = nullptr;
@@ -63,13 +63,9 @@ struct Executor {
     Event begin = nullptr, results = nullptr;   // recorded when this step starts, and when its results are on the host
     Graph graphs[2] = {};               // for even and odd steps, which read different StepStates
     int64_t runs = 0;                   // steps that ran with use_graph and without an audit
-    FILE* trace = nullptr;              // --trace; null: none
-    double began = 0;                   // this step's start, by now_seconds()
 };
 
-// trace: the path of the timeline file, to which rank N > 0 appends ".rankN"; "": no timeline. With a timeline, steps
-// are launched kernel by kernel. Throws kExitWrite.
-void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace);
+void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph);
 void executor_destroy(Executor* executor);
 
 // Calls enqueue, which puts work on the main stream and on ddp->stream and records executor->results. The first step is
@@ -78,7 +74,7 @@ void executor_destroy(Executor* executor);
 void execute_step(Executor* executor, int64_t step, const std::function<void()>& enqueue);
 // Waits for the results. Tells the watchdog that this rank waits for its GPU, so that it does not count as stuck.
 void executor_wait(Executor* executor, int64_t step);
-StepTimes executor_times(Executor* executor, int64_t step);     // after executor_wait; adds the step to the timeline
+StepTimes executor_times(Executor* executor);                  // after executor_wait
 
 // ---- runs a model forward, for losses of data and continued texts: inference.cpp
 

@@ -82,7 +82,6 @@ static int start(int argc, char** argv, Process* process) {
     Comm* const comm = process->comm = comm_create(world, options.timeout);
     catch_signals(world.rank == 0);         // not earlier: while the ranks meet, a signal must end it
     const Run run = find_run(&options, comm);
-    if (options.tensorboard && world.rank == 0) require_tool("--tensorboard", "tensorboard");
     if (options.dtype == "auto" && !find_reduction(options.reduce).in_bf16) options.dtype = "fp32";
     const size_t backend = choose_backend(backends, &options);      // by --device and --dtype
     check_reduction(options, backends[backend]);

@@ -125,33 +125,3 @@ std::string ask_tool(const std::string& what, const std::string& path, const Arg
     if (code) die(code, "%s", answer.c_str());
     return answer;
 }
-
-constexpr double kFollowerSeconds = 20;     // time in which a follower must finish
-
-Follower::Follower(const std::string& what, const std::string& path, const Arguments& arguments)
-    : name(format("%s: %s", what.c_str(), shown_path(path).c_str())) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) die(kExitOther, "%s: %s", name.c_str(), std::strerror(errno));
-    const Descriptor theirs(ends[0]);
-    input = Descriptor(ends[1]);
-    pid = start_tool(what, path, arguments, theirs.fd);
-}
-
-Follower::~Follower() {
-    input = Descriptor();
-    const double limit = now_seconds() + kFollowerSeconds;
-    for (; pid && now_seconds() < limit; usleep(1000)) check();
-    if (!pid) return;
-    warn("%s: does not end, and is killed", name.c_str());
-    kill(pid, SIGKILL);
-}
-
-void Follower::check() {
-    int status = 0;
-    if (!pid || waitpid(pid, &status, WNOHANG) == 0) return;
-    pid = 0;
-    const bool killed = WIFSIGNALED(status);
-    if (status)
-        warn("%s: ended by %s %d; the run goes on without it, the next start tries again", name.c_str(),
-             killed ? "signal" : "exit code", killed ? WTERMSIG(status) : WEXITSTATUS(status));
-}

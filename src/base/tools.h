@@ -4,7 +4,6 @@
 #include <string>
 #include <sys/types.h>
 #include <vector>
-#include "src/base/file.h"
 
 using Arguments = std::vector<std::string>;
 
@@ -26,17 +25,3 @@ void run_tool(const std::string& what, const std::string& path, const Arguments&
 // progress() throws, which ends this call, the tool ends at its next progress line: see answer_request in tools/tool.h.
 std::string ask_tool(const std::string& what, const std::string& path, const Arguments& arguments,
                      const std::string& request, const std::function<void()>& progress);
-
-// A tool that runs beside this process and reads the files that this process writes. Its standard input is a pipe that
-// closes when this object is destroyed or this process ends, in any way; then the tool finishes. It blocks signals.
-class Follower {
-  public:
-    Follower(const std::string& what, const std::string& path, const Arguments& arguments);      // may throw kExitOther
-    ~Follower();                            // waits for the tool's end; kills it after 20 s
-    Follower(const Follower&) = delete;
-    void check();                           // warns, once, if the tool has ended with an error
-  private:
-    std::string name;
-    Descriptor input;
-    pid_t pid;                              // 0: it has ended
-};

@@ -170,8 +170,6 @@ std::vector<Row> make_table() {
         {"resume", "[auto|PATH]", &O::resume, kLocal, "from the newest complete checkpoint, or a run or checkpoint "
          "folder", "resume-from-checkpoint -y"},
         {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
-        {"tensorboard", "", &O::tensorboard, kOpen, "an event file for TensorBoard beside metrics.jsonl"},
-        {"trace", "FILE", &O::trace, kLocal, "the timeline of every step, for chrome://tracing"},
         {"dry-run", "", &O::dry_run, kLocal, "print parameters and memory, and stop"},
         {"for", "[Nx]GPU", &O::plan_for, kLocal, "with --dry-run: for 8xh100, say, in bf16; predicts a step's time"},
         {"verbose", "", &O::verbose, kLocal, "with --dry-run: print the tensors, too"},

@@ -32,10 +32,10 @@ struct Options {
     bool elastic = false, overlap = true, graph = true;
     int64_t audit_every = 500;
     double timeout = 60, save_patience = 600;
-    std::string out_dir, resume, trace, plan_for;   // resume: "" (no), "auto" or a path; plan_for: --for
+    std::string out_dir, resume, plan_for;   // resume: "" (no), "auto" or a path; plan_for: --for
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;
-    bool dry_run = false, force = false, verbose = false, tensorboard = false, perplexity = false;
+    bool dry_run = false, force = false, verbose = false, perplexity = false;
     std::string prompt, system;
     double temperature = 0.8, top_p = 1;
     int top_k = 0, max_tokens = 256, samples = 1, stride = 0;     // stride 0: half the context

@@ -1,6 +1,7 @@
 // checkpoints.cpp -- decides when a run saves, what state.json contains and what follows a failed save (run.h).
 // src/checkpoint writes the files.
 #include "src/checkpoint/saver.h"
+#include "src/base/file.h"
 #include "src/run/report.h"
 
 struct Checkpoints {

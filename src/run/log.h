@@ -15,9 +15,8 @@ using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, lo
 // that are no events. It throws kExitNoInput.
 struct Metrics {
     LossPoints train, val;
-    double trained = 0;                         // seconds that the valid steps took, of those logged since `since`
 };
-Metrics read_metrics(const std::string& path, double since = 0);
+Metrics read_metrics(const std::string& path);
 double unix_seconds();                          // seconds since 1970: the clock of the events' "time"
 
 struct Log {

@@ -63,27 +63,6 @@ static void write_facts(Reporter* r, size_t parameters, int64_t step) {
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 
-std::string loss_spike(LossPoints losses, double guess) {
-    std::erase_if(losses, [](const auto& point) { return !std::isfinite(point.second); });
-    std::vector<double> changes;
-    double low = INFINITY, rise = 0;
-    std::string found;
-    for (size_t i = 2; i < losses.size(); i++) {
-        const double a = losses[i - 2].second, b = losses[i - 1].second, c = losses[i].second;
-        const double median = std::max(std::min(a, b), std::min(std::max(a, b), c));
-        low = std::min(low, median);
-        changes.push_back(std::fabs(c - b));
-        if (median - low <= rise) continue;
-        rise = median - low;
-        found = format("the loss rose from %.2f to %.2f near step %lld", low, median, (long long)losses[i].first - 1);
-        if (rise > 0.5 && median > guess + 0.5) return found;
-    }
-    if (rise < 0.5 || changes.size() < 10) return "";
-    const auto usual = changes.begin() + ptrdiff_t(changes.size()) * 9 / 10;
-    std::ranges::nth_element(changes, usual);
-    return rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
-}
-
 // Returns a warning if the log mentions, since its last "resume", a checkpoint of a later step than `step` whose folder
 // is missing. Else returns "".
 static std::string missing_save(const Run& run, const std::string& log, int64_t step) {
@@ -99,14 +78,6 @@ static std::string missing_save(const Run& run, const std::string& log, int64_t 
                   shown_path(folder).c_str());
 }
 
-static void start_tensorboard(Reporter* r) try {
-    const Arguments words = {path_join(".", r->run->shown()), "--follow",
-                             format("--eval-every=%lld", (long long)r->options->eval_every)};
-    r->tensorboard = std::make_unique<Follower>("--tensorboard", tool_path("tensorboard"), words);
-} catch (const Error& e) {
-    warn("%s; the run goes on without it, the next start tries again", e.message.c_str());
-}
-
 void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -120,11 +91,8 @@ void report_begin(Reporter* r, const RunProgress& at) {
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
     report_out_dir(o.out_dir, r->run->id);
-    if (o.tensorboard) start_tensorboard(r);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     if (const std::string change = rate_change(o, at.step); !change.empty()) report_warning(r, at.step, change);
-    if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;
-    r->spiked = before.find("\"msg\":\"the loss rose") != before.npos;
     if (const std::string lost = missing_save(*r->run, before, at.step); !lost.empty())
         report_warning(r, at.step, lost);
     if (r->run->resumed()) set_aside_newer(r->run->folder(), at.step, r->run->id, o.keep);
@@ -163,7 +131,6 @@ static float ms(double seconds) { return float(seconds * 1e3); }       // as a f
 void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
     report_place(r, s.step);
-    if (r->tensorboard) r->tensorboard->check();
     const Options& o = *r->options;
     const double speed = double(o.total_batch_size) / s.seconds;
     const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed, mfu = flops / r->peak_flops;
@@ -178,12 +145,6 @@ void report_step(Reporter* r, const StepStats& s) {
             .add("slowest_rank", slowest - s.ranks.begin());
     for (const auto& [name, value] : s.measures) line.add(name, value);
     r->log->event(line);
-    if (!r->spiked && s.step < std::max<int64_t>(100, 5 * o.warmup_steps)) {
-        r->first_losses.push_back({s.step, s.loss});
-        const std::string spike = loss_spike(r->first_losses, same_log(double(o.shape.V)));
-        if (r->spiked = !spike.empty(); r->spiked)
-            report_warning(r, s.step, spike + "; if it stays there, try a longer --warmup-steps or a smaller --lr");
-    }
 
     const double now = now_seconds(), left = double(o.steps - 1 - s.step);
     const bool edge = r->steps_here++ == 0 || left == 0;
@@ -247,18 +208,9 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (code == kExitDone)
         r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
 
-    const double wall = job_seconds();
-    double trained = NAN;
-    try {
-        trained = read_metrics(path_join(folder, "metrics.jsonl"), unix_seconds() - wall).trained;
-    } catch (const Error&) {}                   // the file is gone
-    trained = std::min(trained, wall);          // more than `wall` means that the clock was changed
-    r->log->text("time    %.1f s, %.1f %% of it trained, %d restarts", wall, 100 * trained / wall, job_restarts());
     r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
-                      .add("goodput", float(trained / wall)).add("wall_s", float(wall)).add("train_s", float(trained))
-                      .add("restarts", job_restarts()));
+                      .add("wall_s", float(job_seconds())).add("restarts", job_restarts()));
     r->log->sync();
-    r->tensorboard.reset();                     // waits until the tool has read these lines
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))

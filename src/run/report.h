@@ -2,25 +2,15 @@
 // reports and saves call.
 #pragma once
 #include <memory>
-#include "src/base/tools.h"
 #include "src/run/log.h"
 #include "src/run/run.h"
 
 struct Reporter : RunFacts {
     std::unique_ptr<Log> log = nullptr;     // on rank 0, after report_begin; else null
-    std::unique_ptr<Follower> tensorboard = nullptr;        // the tool that --tensorboard starts
     std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // now_seconds() at report_begin, and at the last console line about a step
     int64_t steps_here = 0;             // steps that this process has run
-    LossPoints first_losses = {};
-    bool spiked = false;                // a loss_spike was reported; a run reports at most one
 };
-
-// Describes a lasting rise of the loss; "" if there is none. The loss has risen if the median of three steps is 0.5
-// nats above the lowest such median before it, and one of these holds: the median is also 0.5 nats above `guess`, the
-// loss of a uniform guess; or there are at least 12 steps, and the rise is more than a quarter of the fall since the
-// first step and more than three times the 90th percentile of the changes from step to step.
-std::string loss_spike(LossPoints losses, double guess);
 
 // Finds the run's folder again if it was moved, and warns. kExitWrite: it was deleted, or another run has locked it.
 void report_place(Reporter* r, int64_t step);

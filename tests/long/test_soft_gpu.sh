@@ -17,12 +17,9 @@ check one_rank run one $soft
 like_one another_order env SOFT_GPU_SEED=2 $soft
 like_one "nccl_2" env SOFT_GPU_SEED=3 $soft --np 2
 like_one "nccl_4" env SOFT_GPU_SEED=4 LOCKSTEP_BUCKET_UNITS=5 $soft --np 4
-like_one traced env SOFT_GPU_SEED=8 $soft --np 2 --trace "$tmp/trace.json"
-check "a trace names NCCL's multiprocessors" grep -q '"name":"bucket 0".*"multiprocessors_for_communication":16' \
-    "$tmp/trace.json"
 like_one overlap_off env SOFT_GPU_SEED=7 $soft --np 2 --overlap off
 for level in 1 2 3; do like_one "recompute_$level" env SOFT_GPU_SEED=1$level $soft --recompute $level; done
-# Steps are graphs but for the first and the audited; traced ones are not. Longer runs replay them more often, with two
+# Steps are graphs but for the first and the audited. Longer runs replay them more often, with two
 # ranks too, and after an evaluation that made the work space grow.
 like_one graph_off $soft --graph off
 like_one graph_refused env SOFT_GPU_NO_GRAPHS=1 $soft

@@ -456,19 +456,6 @@ less_memory() {
     echo "$@"; [ "$1" -gt "$2" ] && [ "$2" -gt "$3" ]
 }
 check "--recompute takes less memory" less_memory
-expect "--trace" 0 '^done ' $train $tiny $here --np 2 --out-dir "$tmp/traced" --trace "$tmp/trace.json"
-check "is JSON with all tracks" python3 -c "
-import json
-t = json.load(open('$tmp/trace.json')) + json.load(open('$tmp/trace.json.rank1'))
-assert [e['args']['name'] for e in t if e['ph'] == 'M'] == ['rank 0', 'rank 1']
-t = [e for e in t if e['ph'] == 'X']
-assert {e['tid'] for e in t} == {'compute', 'communication', 'host'} and {e['pid'] for e in t} == {0, 1}"
-piped() {
-    mkfifo "$tmp/pipe" && { cat "$tmp/pipe" >"$tmp/piped.json" & }
-    $train $tiny $here --out-dir "$tmp/traced3" --trace "$tmp/pipe" && wait && python3 -m json.tool "$tmp/piped.json"
-}
-check "and through a pipe" piped
-expect "--trace to no folder" 74 't.json' $train $tiny $here --out-dir "$tmp/traced2" --trace no/where/t.json
 
 # ---- samples
 expect "a sample that takes longer than --timeout" 0 '^done ' $train $small $here --steps 3 --sample-every 3 \

@@ -81,19 +81,6 @@ five() {
 }
 check "five in a row stop the run" five
 
-# Where the time went, over the attempts of a supervisor: the two must agree on the whole.
-goodput() {
-    LOCKSTEP_FAULT="rank=0,step=7,at=fwd,do=sleep:1,try=0;rank=1,step=8,at=bwd,do=kill,try=0" \
-        timeout 900 $train $job --max-restarts 2 --np 2 --out-dir "$tmp/time" >"$tmp/time.log" 2>&1 ||
-        { tail -n 3 "$tmp/time.log"; return 1; }
-    grep -q '^time .* % of it trained, 1 restarts' "$tmp/time.log" ||
-        { grep '^time' "$tmp/time.log"; return 1; }
-    sed -n 's/.*"event":"done".*"goodput":\([^,]*\),"wall_s":\([^,]*\),"train_s":\([^,]*\),"restarts":1.*/\1 \2 \3/p' \
-        "$tmp/time/metrics.jsonl" |
-        awk '{ n++; d = $1 - $3 / $2; bad = d > 0.01 || d < -0.01 || $1 <= 0 || $1 >= 1; print }
-             END { exit !(n == 1 && !bad) }'
-}
-check "goodput over a restart" goodput
 # A disk that never answers: the writer hangs, and all others wait for it in their saves.
 hung() {
     (job=${job%--timeout*}; run "rank=0,step=15,at=ckpt_write,do=sleep:60" hung --np 2 --threads 1 --timeout 1); code=$?

@@ -1,27 +1,10 @@
 #!/bin/sh
-# test_first_minutes.sh -- what a new user sees: a learning rate that is too high is named, each line "next" works as it
-# is printed, and a run's folder says what is in it.
+# test_first_minutes.sh -- what a new user sees: each line "next" works as it is printed, and a run's
+# folder says what is in it.
 . tests/lib.sh
 train=$faulty root=$PWD
 small="--layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 512 --data
     $PWD/tests/golden/lines.txt --sample-every 0 --eval-steps 2"
-
-# ---- a spike
-high="$small --optimizer muon --lr 1 --warmup-steps 8 --steps 40 --save-every 10 --eval-every 0"
-expect "a spike is warned of" 0 'warning: the loss rose from 5.* try a longer --warmup-steps or a smaller --lr' \
-    $train $high --out-dir "$tmp/high"
-warned() { sed -n 's/^{"event":"warn","step":\([0-9]*\),"msg":"the loss rose\(.*\)","time.*/\1\2/p' \
-    "$1/metrics.jsonl"; }
-check "once" test "$(warned "$tmp/high" | wc -l)" -eq 1
-quiet() {
-    $train $small --steps 100 --eval-every 0 --save-every 0 --out-dir "$tmp/usual" && [ -z "$(warned "$tmp/usual")" ]
-}
-check "not of the default rate" quiet
-$train $high --np 4 --out-dir "$tmp/high4" >"$tmp/log" 2>&1
-check "four ranks say the same" test "$(warned "$tmp/high")" = "$(warned "$tmp/high4")"
-LOCKSTEP_FAULT="rank=0,step=25,at=bwd,do=kill" $train $high --out-dir "$tmp/killed" >"$tmp/log" 2>&1
-check "a resume goes on" $train --resume "$tmp/killed"
-check "and does not say it again" test "$(warned "$tmp/high")" = "$(warned "$tmp/killed")"
 
 # ---- the lines at the end
 mkdir "$tmp/it's here" && cd "$tmp/it's here" || exit 1

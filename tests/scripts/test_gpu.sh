@@ -42,7 +42,6 @@ check one_rank run one $train
 like_one again $train
 like_one overlap_off $train --overlap off
 like_one graph_off $train --graph off
-like_one traced $train --trace "$tmp/trace.json"
 for level in 0 1 2 3; do like_one "recompute_$level" $train --recompute $level; done
 # nothing may depend on what happens to run at the same time
 like_one launches_one_by_one env CUDA_LAUNCH_BLOCKING=1 $train

@@ -187,40 +187,6 @@ TEST(eta) {
     }
 }
 
-// A rise of the loss that lasts is found, whatever the noise; one odd step and noise alone are not.
-TEST(loss_spikes) {
-    const auto falling = [](int n, double noise, uint64_t seed) {
-        LossPoints losses;
-        for (int i = 0; i < n; i++) {
-            const Random4 r = random4({seed, kRandomStory, 0, 0}, uint64_t(i));
-            double sum = -2;                                        // of four uniform numbers: nearly normal
-            for (const uint32_t v : r.v) sum += v * 0x1p-32;
-            losses.push_back({i, 2 + 3.5 * std::exp(-i / 20.0) + noise * sum});
-        }
-        return losses;
-    };
-    const auto found = [](LossPoints losses, int at, const std::vector<double>& rises) {
-        for (size_t k = 0; k < rises.size(); k++) losses[size_t(at) + k].second += rises[k];
-        return loss_spike(losses, 5.5);
-    };
-    for (uint64_t seed = 0; seed < 200; seed++)
-        for (const double noise : {0.01, 0.3, 2.0}) {
-            for (const int n : {3, 20, 100, 240}) {
-                const std::string said = loss_spike(falling(n, noise, seed), noise > 1 ? 11 : 5.5);
-                EXPECT(said.empty(), "%d steps, noise %g: %s", n, noise, said.c_str());
-            }
-            if (noise > 1) continue;
-            const LossPoints losses = falling(100, noise, seed);
-            EXPECT(found(losses, 60, {9}).empty(), "one odd step: %s", found(losses, 60, {9}).c_str());
-            EXPECT(!found(losses, 60, {3, 3, 2, 1}).empty(), "noise %g", noise);
-        }
-    const LossPoints quiet = falling(100, 0, 0);
-    EXPECT(found(quiet, 60, {2, 2, 2}) == "the loss rose from 2.19 to 4.17 near step 60",
-           "%s", found(quiet, 60, {2, 2, 2}).c_str());
-    EXPECT(found(quiet, 60, {0.4, 0.4, 0.4, 0.4}).empty() && found(quiet, 60, {}).empty(), "a small one");
-    EXPECT(!found(falling(8, 0.01, 1), 5, {3, 3, 3}).empty(), "worse than a guess, at once");
-}
-
 TEST(plain_output) {
     TempFolder tmp;
     const std::string text = console([&] {
@@ -279,7 +245,6 @@ TEST(resume_appends_and_cuts_torn_lines) {
             for (int i = 4; i < 8; i++) report_step(&run.r, step_of(i, 100 + i));
         });
         const Metrics m = read_metrics(path);
-        EXPECT(std::fabs(m.trained - 8 * 0.0081) < 1e-6, "%g s", m.trained);
         EXPECT(m.train.size() == 8 && m.val.size() == 2, "%zu train, %zu val", m.train.size(), m.val.size());
         EXPECT(m.val.back() == std::pair(int64_t(4), 4.0), "the score after 4 steps stays");
         for (int i = 0; i < 8; i++)
