@@ -60,7 +60,7 @@ void allocate(Trainer* t, Init* init) {
     // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer,
-               {o.replicas, int(n), overlap, o.reduce, o.hyper, o.grad_clip, o.steps});
+               {o.replicas, int(n), overlap, o.reduce, o.hyper});
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
                  o.tuning, load_frozen_weights(t->comm, o, init));
     t->model.documents = t->data.vocabulary.documents;
@@ -180,12 +180,10 @@ void enqueue_step(Trainer* t) {
     const Options& o = t->options;
     copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
     for (int i = 0; i < own_micro_batches(t); i++) {
-        model_set_weights(&t->model, ddp_weights(ddp, i));
         model_set_gradients(&t->model, ddp_grads(ddp, i));
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i), targets(t, i));
         ddp_sum_replicas(ddp, i, state(t));     // sums the replicas that are complete inside this rank
     }
-    model_set_weights(&t->model, ddp->weights);
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     const int n = own_micro_batches(t);
     ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
@@ -233,7 +231,7 @@ StepStats train_step(Trainer* t) {
     if (t->at.step > 0 && due(t, t->options.audit_every))
         audit_replicas(&t->model, t->options.model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step,
                        own_micro_batches(t));
-    ddp_begin(&t->ddp, t->at.step);
+    ddp_begin(&t->ddp);
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);

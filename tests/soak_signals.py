@@ -58,9 +58,7 @@ def configuration(r, data, tmp):
     job += f"--seed {r.randrange(9)}".split()
     job += f"--steps {r.randrange(8, 40)} --save-every {r.randrange(1, 9)} --eval-every {r.randrange(0, 9)}".split()
     job += f"--eval-steps 2 --keep {r.choice([0, 1, 2])} --lr {r.choice(['1e-3', '1e-2'])}".split()
-    outer = r.random() < 0.3
-    job += f"--reduce outer --local-steps {r.choice([1, 3, 10])}".split() if outer else []
-    job += f"--dtype {'fp32' if outer else r.choice(['fp32', 'bf16'])}".split()
+    job += f"--dtype {r.choice(['fp32', 'bf16'])}".split()
     job += f"--sampler {r.choice(['lockstep', 'torch'])} --grad-clip {r.choice([0, 0.1, 1])}".split()
     job += f"--schedule {r.choice(['cosine', 'linear', 'constant', 'wsd'])}".split()
     job += f"--optimizer {r.choice(['adamw', 'sgd', 'muon'])} --warmup-steps {r.randrange(4)}".split()

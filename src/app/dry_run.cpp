@@ -39,15 +39,12 @@ double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::str
         model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, true, on_gpu, o.tuning);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
-    double kept = 0;                                // bytes of the optimizer's state, or of what replaces it
+    double kept = 0;                                // bytes of the optimizer's state
     for (const StateSpec& array : optimizer.state)
         kept += double(state_layout(optimizer, array, m.trained).n) * sizeof(float);
     // In fp32 the masters are the weights themselves. On a CPU a checkpoint is written from a copy of the arrays.
     const double masters = sizeof(floatX) == sizeof(float) ? 0 : floats;
-    const ReductionInfo& reduction = find_reduction(o.reduce);
-    const double own = floats * double(reduction.state.size()) + (reduction.local_steps ? kept : 0);
-    const double of_replicas = own * o.replicas;
-    if (reduction.local_steps) kept = floats * double(reduction.meeting_state.size());
+    const double of_replicas = floats * double(find_reduction(o.reduce).state.size()) * o.replicas;
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
     const double weights = stored / sharing, state = (kept + masters + of_replicas) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));

@@ -41,15 +41,13 @@ static void check_start(Options* options) {
     options->dtype = "bf16";
 }
 
-// Refuses a reduction that cannot run on this backend, or on the GPUs that --for plans, or in this storage type.
+// Refuses a reduction that cannot run on this backend, or on the GPUs that --for plans.
 static void check_reduction(const Options& options, const Backend& backend) {
     const ReductionInfo& reduction = find_reduction(options.reduce);
     const bool gpu = backend.gpu || options.is_given("for");
     if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
         die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name, gpu ? "CPUs" : "GPUs",
             gpu ? "GPU, or take --device cpu" : "CPU");
-    if (!reduction.in_bf16 && options.dtype != "fp32")
-        die(kExitUsage, "--reduce %s: got --dtype %s, want fp32", reduction.name, options.dtype.c_str());
 }
 
 // Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run. The
@@ -82,7 +80,6 @@ static int start(int argc, char** argv, Process* process) {
     Comm* const comm = process->comm = comm_create(world, options.timeout);
     catch_signals(world.rank == 0);         // not earlier: while the ranks meet, a signal must end it
     const Run run = find_run(&options, comm);
-    if (options.dtype == "auto" && !find_reduction(options.reduce).in_bf16) options.dtype = "fp32";
     const size_t backend = choose_backend(backends, &options);      // by --device and --dtype
     check_reduction(options, backends[backend]);
     const int code = train[backend](options, comm, run);

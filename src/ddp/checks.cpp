@@ -9,7 +9,6 @@ namespace BACKEND {
 
 DdpTimes ddp_times(Ddp* ddp) {
     DdpTimes times = {};
-    if (!ddp->meets) return times;
     const Ddp::Events& now = ddp->marks[0];
     for (size_t b = 0; b < ddp->buckets.size(); b++) times.comm += event_seconds(now.begin[b], now.end[b]);
     times.exposed = std::max(0.0, event_seconds(now.computed, now.end.back()));

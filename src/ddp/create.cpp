@@ -111,8 +111,6 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->batch_done = events(ddp->micro_batches);
     for (Ddp::Events& marks : ddp->marks)
         marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
-    ddp->meets = true;
-    if (ddp->rule->create) ddp->rule->create(ddp);
 }
 
 void ddp_destroy(Ddp* ddp) {

@@ -42,10 +42,9 @@ size_t ddp_work_bytes(const Ddp* ddp) {
 
 // ---------------------------------------------------------------------------------------------------------- the step
 
-void ddp_begin(Ddp* ddp, int64_t step) {
+void ddp_begin(Ddp* ddp) {
     ddp->steps++;
     std::swap(ddp->marks[0], ddp->marks[1]);
-    if (ddp->rule->begin) ddp->rule->begin(ddp, step);
 }
 
 void ddp_rewind(Ddp* ddp) {
@@ -93,10 +92,6 @@ float* ddp_grads(Ddp* ddp, int i) {
     return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
 
-floatX* ddp_weights(Ddp* ddp, int i) {
-    return ddp->replicas.empty() ? ddp->weights : ddp->replicas[i / batches_of_replica(ddp)].weights;
-}
-
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
 // Calls the reduction's rule with the complete gradient of one of this rank's replicas, before anything is added to it.
@@ -125,7 +120,7 @@ void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1)) return;
     apply_rule(ddp, int(replica), step);
-    if (!ddp->meets || int(replica) + 1 == ddp->own_replicas) return;
+    if (int(replica) + 1 == ddp->own_replicas) return;
     keep_replica(ddp, int(replica), nullptr);
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
@@ -192,7 +187,6 @@ void ddp_reduce_scatter(Ddp* ddp) {
     comm_progress(ddp->comm, -1, "reduction");
     fault_point("reduce", ddp->comm->rank, current_step());
     event_record(ddp->marks[0].computed, nullptr);
-    if (!ddp->meets) return;
     start_buckets(ddp, 0);                      // even if no bucket is left, the stream waits for backward
     if constexpr (!kOnGpu) {
         stream_sync(ddp->stream);
@@ -201,13 +195,11 @@ void ddp_reduce_scatter(Ddp* ddp) {
 }
 
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
-    if (!ddp->replicas.empty()) *norm = ddp->norm;      // each replica was clipped by its own norm
-    else clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, 0, ddp->stream);
+    clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, 0, ddp->stream);
 }
 
 void ddp_update(Ddp* ddp, const StepState* state) {
-    if (ddp->rule->update) ddp->rule->update(ddp);
-    else for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, state);
+    for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, state);
     event_record(ddp->marks[0].updated, ddp->stream);
 }
 
@@ -222,13 +214,11 @@ void ddp_exchange_weights(Ddp* ddp) {
 }
 
 void ddp_all_gather_weights(Ddp* ddp) {
-    if (!ddp->meets) return;
     for (size_t b = ddp->buckets.size(); b-- > 0;) {
         transport_gather(&ddp->transport, ddp->weights, kUnit * sizeof(floatX), ddp->buckets[b], ddp->stream);
         if (b == 0) transport_finish(&ddp->transport);
         event_record(ddp->marks[0].gathered[b], ddp->stream);
     }
-    if (ddp->rule->gathered) ddp->rule->gathered(ddp);
 }
 
 }  // namespace BACKEND

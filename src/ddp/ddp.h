@@ -57,8 +57,6 @@ struct DdpSettings {
     bool overlap;                           // reduce during backward
     std::string reduce;                     // how replicas are added: a name of src/ddp/reductions/list
     std::map<std::string, double> hyper;    // the reduction's options, by name
-    double grad_clip;                       // limit of the norm, for replicas that take steps of their own
-    int64_t steps;                          // of the run; such replicas meet after the last one
 };
 
 struct Ddp {
@@ -70,9 +68,6 @@ struct Ddp {
     const ReductionRule* rule;
     int own_replicas, micro_batches;        // of this rank
     bool overlap;
-    bool meets;                             // whether this step adds replicas; with local_steps not every step does
-    std::vector<Ddp> replicas;              // with local_steps: this rank's replicas; else empty
-    double norm;                            // with local_steps: the largest norm of their gradients in this step
     std::vector<Bucket> buckets;            // from the arena's end to its start
     std::vector<Piece> pieces;              // from the arena's start to its end
     Transport transport;
@@ -101,7 +96,6 @@ size_t ddp_work_bytes(const Ddp* ddp);      // bytes of work space that the opti
 
 // ---- the state of masters, optimizer and replicas: state.cpp
 void ddp_create_state(Ddp* ddp);
-StateArray ddp_describe_state(const Ddp* ddp, const std::string& name, const Arena& arena);     // without memory
 void ddp_first_state(Ddp* ddp);             // copies state[0].host, the weights, to arrays that start from the weights
 // Gives rank 0's state to every rank, and sets the weights. fresh: the replicas' state is zeros and need not be sent.
 void ddp_broadcast_state(Ddp* ddp, bool fresh);
@@ -114,14 +108,13 @@ void ddp_exchange_weights(Ddp* ddp);
 
 // The functions of a step, in the order of their calls; src/app/executor.cpp calls ddp_rewind. i is the number of a
 // micro-batch of this rank.
-void ddp_begin(Ddp* ddp, int64_t step);     // step: its number in the run, from 0
+void ddp_begin(Ddp* ddp);
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Returns how many multiprocessors the kernels of micro-batch i leave to communication: the first one runs during the
 // all-gather of the weights, and with overlap the last one during the reduction.
 int ddp_spare_multiprocessors(const Ddp* ddp, int i);
 void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream waits for tensors [first, last)
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  gradient buffer of micro-batch i's replica
-floatX* ddp_weights(Ddp* ddp, int i);                       // (n)  weights of micro-batch i's replica
 bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
 void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final; may start buckets
 void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step);      // after micro-batch i: adds complete replicas

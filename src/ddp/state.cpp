@@ -29,7 +29,8 @@ void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
     comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
 }
 
-StateArray ddp_describe_state(const Ddp* ddp, const std::string& name, const Arena& arena) {
+static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& arena) {
+    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
     StateArray array = {name, arena, nullptr, nullptr, {}, {}};
     size_t own = 0;
     for (const Piece& p : ddp->pieces) {
@@ -38,13 +39,6 @@ StateArray ddp_describe_state(const Ddp* ddp, const std::string& name, const Are
         array.at.push_back(kOnGpu ? own : r.begin);
         own += r.size();
     }
-    return array;
-}
-
-static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& arena) {
-    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
-    StateArray array = ddp_describe_state(ddp, name, arena);
-    const size_t own = ddp->pieces.empty() ? 0 : array.at.back() + array.range.back().size();
     array.host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
         : comm_shared<float>(ddp->comm, std::max(arena.n, kUnit), what);
     array.own = kOnGpu ? device<float>(own + kUnit, what) : array.host;     // not 0 bytes if there is no piece
@@ -58,15 +52,11 @@ static StateArray create_replica_state(Ddp* ddp, const std::string& name, const 
 }
 
 void ddp_create_state(Ddp* ddp) {
-    const ReductionInfo& reduction = *ddp->reduction;
     ddp->state.push_back(create_state(ddp, "", *ddp->arena));
-    for (const char* name : reduction.state) ddp->replica_state.push_back(create_replica_state(ddp, name, *ddp->arena));
-    for (const StateSpec& array : ddp->optimizer->state) {
-        const Arena arena = state_layout(*ddp->optimizer, array, *ddp->arena);
-        if (reduction.local_steps) ddp->replica_state.push_back(create_replica_state(ddp, array.name, arena));
-        else ddp->state.push_back(create_state(ddp, array.name, arena));
-    }
-    for (const char* name : reduction.meeting_state) ddp->state.push_back(create_state(ddp, name, *ddp->arena));
+    for (const StateSpec& array : ddp->optimizer->state)
+        ddp->state.push_back(create_state(ddp, array.name, state_layout(*ddp->optimizer, array, *ddp->arena)));
+    for (const char* name : ddp->reduction->state)
+        ddp->replica_state.push_back(create_replica_state(ddp, name, *ddp->arena));
 }
 
 // With `gather`, sends the state of each host's replicas to the other hosts; else sends that of all from rank 0's host.

@@ -29,9 +29,7 @@ schedules=$(values schedule)
 check "--help lists the schedules" test "$(echo "$schedules" | wc -w)" -ge 4
 for schedule in $schedules; do check "--schedule $schedule" keeps "$schedule" --schedule "$schedule"; done
 for reduction in $(listed src/ddp/reductions/list | grep -vx nccl); do
-    more=
-    [ "$reduction" != outer ] || more='--local-steps 3'
-    check "--reduce $reduction" keeps "$reduction" --reduce "$reduction" $more
+    check "--reduce $reduction" keeps "$reduction" --reduce "$reduction"
 done
 # Negative control: another number of replicas is another sum.
 other() { ! { $train $small --steps 8 --save-every 4 --replicas 2 --out-dir "$tmp/two" >"$tmp/log" 2>&1 &&

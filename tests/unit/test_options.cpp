@@ -63,7 +63,7 @@ const Sample samples[] = {
     {"channels", "64", "64"}, {"seq-len", "1k", "1000"}, {"vocab-size", "1000", "1000"},
     {"dropout", "0.25", "0.25"}, {"init", "gpt2/", "\"gpt2/\""}, {"samples", "3", "3"},
     {"task", "arc.jsonl", "\"arc.jsonl\""}, {"perplexity", "", "true"}, {"stride", "16", "16"},
-    {"tensorboard", "", "true"}, {"lora", "16", "16"}, {"lora-alpha", "24", "24"},
+    {"lora", "16", "16"}, {"lora-alpha", "24", "24"},
     {"lora-targets", "c_attn", "\"c_attn\""}, {"data", "a b.txt", "\"a b.txt\""},
     {"val-data", "v.txt", "\"v.txt\""}, {"tokenizer", "bpe:512", "\"bpe:512\""},
     {"skip-bad-lines", "3", "3"},
@@ -83,7 +83,7 @@ const Sample samples[] = {
     {"eval-steps", "12", "12"}, {"sample-every", "13", "13"}, {"log-every", "14", "14"},
     {"save-every", "15", "15"}, {"save-patience", "5", "5"}, {"keep", "16", "16"},
     {"resume", "runs/y", "\"runs/y\""}, {"force", "", "true"},
-    {"trace", "t.json", "\"t.json\""}, {"dry-run", "", "true"}, {"for", "8xh100", "\"8xh100\""},
+    {"dry-run", "", "true"}, {"for", "8xh100", "\"8xh100\""},
     {"verbose", "", "true"}, {"system", "Be kind.", "\"Be kind.\""},
     {"prompt", "\u00c4 \n", "\"\u00c4 \\n\""}, {"temperature", "0", "0"}, {"top-k", "40", "40"},
     {"top-p", "0.9", "0.9"}, {"max-tokens", "99", "99"}};

@@ -16,16 +16,12 @@
 struct ReductionInfo {
     const char* name;                   // as --reduce and the list have it
     const char* help;                   // what --help says behind the name
-    bool on_cpus = true, on_gpus = false, in_bf16 = true;       // where it runs; elsewhere it is refused
+    bool on_cpus = true, on_gpus = false;   // where it runs; elsewhere it is refused
     bool by_library = false;            // the transport's library adds, in its own order: bits depend on the ranks
     std::vector<Hyper> hyper = {};      // its options; a value is ddp->settings.hyper.at("name") (ddp.h)
     // Arrays of n floats that each replica has, zeros at first. A checkpoint has them as "TENSOR.NAME.replica3", so
     // that a run goes on with any number of ranks. On CPUs only.
     std::vector<const char*> state = {};
-    // In every step each replica updates its own weights, which are the first array of `state`; each replica also has
-    // the optimizer's arrays. meeting_state: arrays of the update that is made when the replicas meet.
-    bool local_steps = false;
-    std::vector<const char*> meeting_state = {};
 };
 
 const std::vector<const ReductionInfo*>& all_reductions();      // in the order of src/ddp/reductions/list
@@ -51,11 +47,6 @@ struct ReductionRule {
     // Called once per step and replica, in the order of a rank's replicas. What it writes must depend on the arguments
     // alone. Null: gradients enter the tree unchanged. If it is set, reductions do not overlap with backward.
     void (*on_replica)(const ReplicaGradient& gradient) = nullptr;
-    // For reductions with local_steps; null in others.
-    void (*create)(Ddp* ddp) = nullptr;                 // fills Ddp::replicas
-    void (*begin)(Ddp* ddp, int64_t step) = nullptr;    // sets Ddp::meets
-    void (*update)(Ddp* ddp) = nullptr;                 // replaces the optimizer: when they meet, updates own slices
-    void (*gathered)(Ddp* ddp) = nullptr;               // called when all ranks have the weights after a meeting
 };
 
 }  // namespace BACKEND
