@@ -27,9 +27,9 @@ struct World {
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                // 0: derived from the job's name
 };
-// Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PALS, PMI and srun; the first that is found
-// counts. LOCKSTEP_JOB, if set, is the job's name. kExitUsage: a size without a rank, a rank without a size, or two
-// launchers that disagree. get: getenv, except in tests.
+// Reads the variables of torchrun, Open MPI, PMI and srun; the first that is found counts. LOCKSTEP_JOB, if set, is the
+// job's name. kExitUsage: a size without a rank, a rank without a size, or two launchers that disagree. get: getenv,
+// except in tests.
 World find_world(const std::function<const char*(const char*)>& get);
 bool is_loopback(const std::string& host);
 

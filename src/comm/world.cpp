@@ -26,20 +26,15 @@ constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "", {"TORCHELASTIC_RUN_ID", "", ""}, false},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", ""}, false},
-    {"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, true},
-    {"Horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_SIZE",
-     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", ""}, false},
-    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "", "FLUX_JOB_NNODES", {"FLUX_JOB_ID", "", ""}, false},
-    {"PALS", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "SLURM_STEP_NUM_NODES", {"PALS_APID", "", ""}, false},
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_NODES",
      {"I_MPI_HYDRA_UUID", "SLURM_JOB_ID", "SLURM_STEP_ID"}, true},
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES",
      {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, false},
 };
-// Variables of launchers that give a rank but no size. If no launcher of the table is found, one of these is an error:
-// each of N processes would take itself for the only one.
-constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK"};
+// Ranks by launchers that the table lacks. If no launcher of the table is found, one of these is an error: each of N
+// processes would take itself for the only one.
+constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK",
+                                       "MV2_COMM_WORLD_RANK", "HOROVOD_RANK", "FLUX_TASK_RANK"};
 constexpr const Launcher *kTorchrun = &kLaunchers[0], *kSrun = std::end(kLaunchers) - 1;
 constexpr int kMaxRanks = 1 << 16;
 
@@ -127,7 +122,6 @@ World find_world(const Get& get) {
     // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
-        if (l.name == std::string("PALS") && !get("PALS_APID")) continue;       // its variables are PMI's
         const int size = number(get, l.size, 1, kMaxRanks, 0);
         const int rank = size > 0 ? number(get, l.rank, 0, size - 1, -1) : -1;
         if (size > 1 && rank < 0 && incomplete.empty())

@@ -88,25 +88,9 @@ TEST(open_mpi) {
 }
 
 TEST(other_mpis) {
-    expect_world(world_of({{"MV2_COMM_WORLD_RANK", "2"},
-                           {"MV2_COMM_WORLD_SIZE", "3"}, {"MV2_COMM_WORLD_LOCAL_RANK", "2"},
-                           {"MV2_COMM_WORLD_LOCAL_SIZE", "3"}, {"PMI_RANK", "2"},
-                           {"PMI_SIZE", "3"}}), 2, 3, "MVAPICH2", "");
     expect_world(world_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),
                  0, 2, "PMI", "");
     expect_world(world_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), 1, 2, "PMI", "");
-    const Env horovod = {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}};
-    expect_world(world_of(horovod), 1, 2, "Horovod", "");
-    expect_error(2, "HOROVOD_RANK=1 HOROVOD_SIZE=2: the ranks are on several hosts",
-                 [&] { world_of(with(horovod, {{"HOROVOD_LOCAL_SIZE", "1"}})); });
-    const Env flux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_JOB_NNODES", "1"}, {"FLUX_JOB_ID", "f2"},
-                      {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}};
-    expect_world(world_of(flux), 1, 4, "Flux", "");
-    EXPECT(world_of(flux).job == "Flux f2", "got %s", world_of(flux).job.c_str());
-    expect_error(2, "several hosts", [&] { world_of(with(flux, {{"FLUX_JOB_NNODES", "2"}})); });
-    const Env pals = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_LOCAL_SIZE", "2"}, {"PALS_APID", "a"},
-                      {"MASTER_ADDR", "n1"}};
-    expect_world(world_of(pals), 1, 4, "PALS", "n1");
 }
 
 // Two hosts that differ in nothing but a number of theirs: the job's name is made of what is equal on all ranks, and of
@@ -149,7 +133,8 @@ TEST(wrong_variables) {
         world_of({{"OMPI_COMM_WORLD_SIZE", "4"}});
     });
     expect_error(2, "RANK is set, WORLD_SIZE is not", [] { world_of({{"RANK", "1"}}); });
-    for (const char* alone : {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK"})
+    for (const char* alone : {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK",
+                              "HOROVOD_RANK", "FLUX_TASK_RANK"})
         expect_error(2, format("%s=0 is set, and no variable", alone).c_str(), [&] { world_of({{alone, "0"}}); });
     expect_world(world_of(with(kOmpi, {{"PMIX_RANK", "1"}})), 1, 4, "Open MPI", "");
     expect_world(world_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}}), 0, 1,
