@@ -175,7 +175,7 @@ void fill_hf(const Exported& m, const Arguments& a, const Output& out) {
             FileWriter file(to);
             write_safetensors(&file, m.arena, {{"", const_cast<float*>(m.values.data())}}, [] {});
             file.finish();
-        } else if (file_exists(from) && !out_of_place) {
+        } else if (file_exists(from) && !out_of_place && name != "config.json") {
             copy_file(from, to);
         }
         for (const auto& [other, text] : kModelTexts)   // of a model in one file, or of an adapter's base

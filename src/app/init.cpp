@@ -15,16 +15,39 @@ static void read_texts(const std::string& folder, Init* init) {
     init->texts.config = init->config.text;
 }
 
-static Init init_of_folder(const std::string& folder) {
-    Init init = {folder, read_config(folder)};
+// Reads a folder's config.json on the first rank. Whatever it says, a lm_head.weight with other numbers than the
+// embedding is a tensor of its own, as in transformers 5.
+static ModelConfig config_of_folder(const std::string& folder, Comm* comm) {
+    std::string text, what = path_join(folder, "config.json");
+    bool untied = false;
+    if (!comm || comm->rank == 0) {
+        const ModelConfig config = read_config(folder);
+        const std::string head = config.info->tensors(config.shape)[0].name;
+        untied = !is_tuned(folder) && has_own_head(open_model(folder), head);
+        text = untied ? config_json(config, R"({"tie_word_embeddings":false})") : config.text;
+        if (untied)
+            what = folder + ": lm_head.weight has other numbers than the embedding (saved without it the two are "
+                            "one)";
+    }
+    if (comm) text = comm_first_text(comm, text);
+    const ModelConfig config = parse_config(text, what.c_str());
+    if (untied) warn("%s: it is a tensor of its own", what.c_str());
+    return config;
+}
+
+static Init init_of_folder(const std::string& folder, Comm* comm) {
+    Init init = {folder, config_of_folder(folder, comm)};
     read_texts(folder, &init);
     return init;
 }
 
 // Reads a model in one file: build/import converts it to a folder in a cache, and this reads that folder.
-static Init init_of_file(const std::string& path, const Waiting& waiting) {
+static Init init_of_file(const std::string& path, Comm* comm) {
+    const auto waiting = [comm] {
+        if (comm) comm_progress(comm, -1, "importing --init");
+    };
     const std::string folder = ask_tool("--init", require_tool("--init", "import"), {"--answer"}, path, waiting);
-    Init init = init_of_folder(folder);
+    Init init = init_of_folder(folder, comm);
     init.folder = path;
     init.imported = folder;
     return init;
@@ -54,12 +77,12 @@ static void check_base(Init* init) {
     init->config = own;
 }
 
-static Init init_of_tuned(const std::string& folder, const Waiting& waiting) try {
+static Init init_of_tuned(const std::string& folder, Comm* comm) try {
     const std::string named = checkpoint_named(read_tuned(folder).base);
     const std::string base = is_file(named) ? named : resolve_model_folder(named, kTunedConfig);
     const std::string own = path_join(folder, "tokenizer.json");
     if (is_tuned(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
-    Init init = is_file(base) ? init_of_file(base, waiting) : init_of_folder(base);
+    Init init = is_file(base) ? init_of_file(base, comm) : init_of_folder(base, comm);
     init.tuned = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
     if (file_exists(own)) read_texts(folder, &init);
@@ -68,16 +91,16 @@ static Init init_of_tuned(const std::string& folder, const Waiting& waiting) try
     die(error.code, "adapter %s: %s", folder.c_str(), error.message.c_str());
 }
 
-Init init_of_path(const std::string& name, const Waiting& waiting) {
+Init init_of_path(const std::string& name, Comm* comm) {
     const std::string path = checkpoint_named(name);
-    if (is_file(path)) return init_of_file(path, waiting);
+    if (is_file(path)) return init_of_file(path, comm);
     const std::string folder = resolve_model_folder(path, kTunedConfig);
-    return is_tuned(folder) ? init_of_tuned(folder, waiting) : init_of_folder(folder);
+    return is_tuned(folder) ? init_of_tuned(folder, comm) : init_of_folder(folder, comm);
 }
 
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
-    Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
+    Init init = init_of_path(o->init, comm);
     init.first = true;
     if (o->tuning.freezes() && !init.tuned.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
@@ -87,17 +110,14 @@ std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
 }
 
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
-    const std::string config = checkpoint + "/config.json";
-    const bool reads = comm->rank == 0;
-    if (reads) read_config(checkpoint);                 // checks it, also against the size of the weights' file
-    const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
-    Init init = {checkpoint, parse_config(config_text, config.c_str())};
-    if (reads) read_texts(checkpoint, &init);
+    Init init = {checkpoint, config_of_folder(checkpoint, comm)};
+    if (comm->rank == 0) read_texts(checkpoint, &init);
     for (const auto& [name, text] : kModelTexts) init.texts.*text = comm_first_text(comm, init.texts.*text);
     for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not decide how much is allocated
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
-            die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
+            die_content(checkpoint + "/config.json: " + key.option, format("%g", has),
+                        format("%g as in the run's config.json", want));
     }
     return std::make_shared<Init>(std::move(init));
 }

@@ -1,6 +1,5 @@
 // init.h -- a model to start from: what its folder or file says, and its weights.
 #pragma once
-#include <functional>
 #include <string>
 #include "models/config.h"
 #include "src/data/data.h"
@@ -18,9 +17,8 @@ struct Init {
 };
 
 // Reads a run, checkpoint, Hugging Face folder, PEFT folder or model in one file, but not its weights. kExitBadContent
-// if adapters were trained on other weights. waiting: called again and again while build/import converts a file.
-using Waiting = std::function<void()>;
-Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
+// if adapters were trained on other weights. comm: the ranks that read it together; null: one process.
+Init init_of_path(const std::string& path, Comm* comm = nullptr);
 // Fills arena.n floats with the weights of `init`, with its adapters merged. Of a longer position table it takes the
 // first rows. Rows of tokens that `init` does not have, and of the tokens `untrained`, get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});

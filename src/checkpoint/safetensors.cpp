@@ -264,7 +264,7 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
         if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
                 die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
-    // Tensor 0 of a model is its head. If it is the embedding, lm_head.weight is ignored, as in transformers.
+    // Tensor 0 of a model is its head. If it is the embedding, lm_head.weight has the same numbers: has_own_head.
     if (table[0].name != "lm_head.weight") by_name.erase("lm_head.weight");
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;
@@ -281,4 +281,19 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
     if (!by_name.empty())
         die(kExitBadContent, "%s: tensor %s: the model has none of this name", file.path.c_str(),
             by_name.begin()->second->name.c_str());
+}
+
+bool has_own_head(const SafeTensors& file, const std::string& embedding) {
+    const SafeTensor *head = nullptr, *table = nullptr;
+    for (const SafeTensor& t : file.tensors) {
+        if (plain_name(t.name) == "lm_head.weight") head = &t;
+        if (plain_name(t.name) == plain_name(embedding)) table = &t;
+    }
+    if (!head || !table || head == table) return false;
+    if (head->shape != table->shape || head->shape.size() != 2) return true;
+    std::vector<float> ours(head->shape[1]), theirs(ours.size());
+    for (uint64_t at = 0; at < head->shape[0] * ours.size(); at += ours.size())
+        if (!head->read(at, ours.size(), ours.data()) || !table->read(at, ours.size(), theirs.data()) || ours != theirs)
+            return true;
+    return false;
 }

@@ -53,19 +53,6 @@ bool gguf_turns(const std::string& architecture, const std::string& hf) {
 namespace {
 constexpr uint64_t kQ8Values = 32, kQ8Bytes = 34;       // of a block: f16 d, then 32 int8 q; a value is d q
 
-// Compares dtype, shape and bytes.
-bool same_tensor(const SafeTensor& a, const SafeTensor& b) {
-    bool same = a.dtype == b.dtype && a.shape == b.shape;
-    char left[4096], right[4096];
-    for (uint64_t at = 0; same && at < a.bytes; at += sizeof left) {
-        const size_t n = size_t(std::min<uint64_t>(sizeof left, a.bytes - at));
-        a.file->read(a.begin + at, left, n);
-        b.file->read(b.begin + at, right, n);
-        same = std::memcmp(left, right, n) == 0;
-    }
-    return same;
-}
-
 struct Reader {
     FileReader file;
     uint64_t at = 0;
@@ -254,9 +241,6 @@ ModelFile read_gguf(Reader in) {
         rope->read(0, divisors.size(), divisors.data());
         in.tensors.erase(rope);
     }
-    const auto head = in.find("lm_head.weight"), table = in.find("token_embd.weight");
-    if (in.text_of("general.architecture") == "gpt2" && head != in.tensors.end() && table != in.tensors.end())
-        if (!same_tensor(*head, *table)) in.fail("output.weight", "another than token_embd.weight", "a tied head");
     const bool bpe = in.text_of("tokenizer.ggml.model") == "gpt2";
     return {in.config(), in.text_of("tokenizer.ggml.pre"), bpe ? in.vocabulary() : "",
             {in.file.file->path, {in.file.file}, in.tensors}, in.text_of("tokenizer.chat_template"), in.begin(),
@@ -344,5 +328,7 @@ void read_model_file(const std::string& path, Arena theirs, const Arena& arena, 
     }
     if (!weights.tensors.empty() && weights.tensors[0].name.empty())
         weights.tensors = cut_llmc(path, weights.tensors[0], theirs.tensors);
+    if (has_own_head(weights, theirs.tensors[0].name))
+        die_content(path + ": output.weight", "another than token_embd.weight", "a tied head");
     read_safetensors(weights, arena, "", values, &theirs);
 }

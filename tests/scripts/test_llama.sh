@@ -37,6 +37,34 @@ expect "a head that no kernel takes" 2 'head-size' "$train" --model llama --head
 init="--data tests/golden/lines.txt --batch-size 2 --total-batch-size 64 --steps 2 --eval-every 0 --sample-every 0"
 expect "export --hf" 0 '.' "$tools/export" "$llama" --hf "$tmp/hf"
 expect "from which another run begins" 0 '^done ' "$train" --init "$tmp/hf" $init --out-dir "$tmp/init"
+# Whatever config.json says, a lm_head.weight with other numbers than the embedding is a tensor of its own.
+cp -r "$tmp/hf" "$tmp/tied" && sed -i 's/\("tie_word_embeddings": \)false/\1true/' "$tmp/tied/config.json"
+expect "a head that config.json denies is said" 0 'tied: lm_head.weight has other numbers' \
+    "$train" eval "$tmp/tied" --data tests/golden/lines.txt
+as_said() {         # NAME OPTIONS: training with it is training with the folder that says so
+    for from in hf tied; do
+        "$train" --init "$tmp/$from" $init --dtype fp32 ${2:-} --out-dir "$tmp/$1-$from" >"$tmp/said" 2>&1 || return 1
+    done
+    [ "$(grep -c 'lm_head.weight has' "$tmp/said")" = 1 ] && same "$tmp/$1-hf" "$tmp/$1-tied"
+}
+check "and trained" as_said whole
+check "by two ranks" as_said ranks "--np 2"
+check "and trained beside" as_said beside "--lora 8"
+text="--data tests/golden/lines.txt --dtype fp32"
+kept() {
+    "$tools/export" "$tmp/tied" --hf "$tmp/told" --gguf "$tmp/told.gguf" --type f32 &&
+        grep '"tie_word_embeddings": false' "$tmp/told/config.json" &&
+        [ "$("$train" eval "$tmp/told.gguf" $text)" = "$("$train" eval "$tmp/hf" $text)" ]
+}
+check "and exported" kept
+cp -r tests/golden/gpt2_tiny "$tmp/gpt2" && mv "$tmp/gpt2/model.safetensors" "$tmp/gpt2/body.safetensors"
+head='{"lm_head.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}}'
+printf "\\$(printf %o ${#head})\0\0\0\0\0\0\0%s\0\0\0\0" "$head" >"$tmp/gpt2/head.safetensors"
+echo '{"weight_map":{"lm_head.weight":"head.safetensors","h":"body.safetensors"}}' \
+    >"$tmp/gpt2/model.safetensors.index.json"
+expect "GPT-2 has none" 65 'gpt2: lm_head.weight has other numbers .*saved without it' \
+    "$train" eval "$tmp/gpt2" $text
+
 refused() {         # NAME FIELD SED: config.json changed so
     cp -r "$tmp/hf" "$tmp/bad" && sed -i "$3" "$tmp/bad/config.json"
     expect "$1" 65 "$2" "$train" --init "$tmp/bad" $init --out-dir "$tmp/none"

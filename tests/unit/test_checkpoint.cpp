@@ -394,9 +394,19 @@ TEST(both_name_styles_masks_and_the_tied_head) {
     for (size_t i = 0; i < 4; i++)
         EXPECT(x[arena.offset[1] + i] == want[i], "proj[%zu] = %g", i, double(x[arena.offset[1] + i]));
 
-    std::string untied = bytes;
-    untied[30] = char(untied[30] ^ 1);
-    EXPECT(load(all, untied) == x, "the embedding is the head, as in transformers, whatever lm_head.weight is");
+    std::string first = bytes, last = bytes;            // other numbers in the head
+    first[23] = char(first[23] ^ 1);
+    last[34] = char(last[34] ^ 1);
+    const std::string tuned = replace(replace(all, "\"wte.", "\"base_model.model.wte."), "\"lm_head", "\"module.lm_head");
+    const struct { std::string header, data; bool own; } heads[] = {
+        {all, bytes, false}, {all, first, true}, {all, last, true}, {tuned, bytes, false}, {tuned, last, true},
+        {"{" + wte + proj + mask + "}", bytes.substr(0, 23), false}, {replace(all, "\"wte.", "\"wtf."), last, false},
+        {replace(all, head, replace(head, "[3,2]", "[2,3]")), bytes, true},
+        {replace(all, head, replace(head, "BF16", "F16")), bytes, true}};
+    for (const auto& [header, data, own] : heads) {
+        write_plain(dir / "m", safetensors(header, data));
+        EXPECT(has_own_head(open_safetensors(dir / "m"), "transformer.wte.weight") == own, "%s", header.c_str());
+    }
     for (const std::string prefix : {"_orig_mod.", "module.", "base_model.model.", "_orig_mod.transformer."})
         EXPECT(load(replace(replace(all, "\"wte.", "\"" + prefix + "wte."), "\"lm_head", "\"" + prefix + "lm_head"),
                     bytes) == x, "%s", prefix.c_str());
