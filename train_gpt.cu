@@ -199,14 +199,14 @@ StepStats collect_stats(Trainer* t) {
     std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order, for any number of ranks
     comm_allgather(t->comm, results.data(), t->host_results, n * sizeof(PassResult));
     refuse_unwritten(results, t->options.model, t->arena, t->at.step);
-    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n].loss};
+    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = plain(t->host_results[n].loss)};
     for (const PassResult& r : results) s.loss += r.loss;
     for (const char* const name : find_model(t->options.model)->measures) {
         double sum = 0;
         for (const PassResult& r : results) sum += r.measures[s.measures.size()];
-        s.measures.push_back({name, sum / double(results.size())});
+        s.measures.push_back({name, plain(sum / double(results.size()))});
     }
-    s.loss /= host_state(t)->tokens;
+    s.loss = plain(s.loss / host_state(t)->tokens);
     s.times = executor_times(&t->executor);
     join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
                                                      checkpoints_saved(t->checkpoints), s.norm}));

@@ -82,7 +82,7 @@ struct Score {
     double nats = 0, text_nats = 0;     // sums of -ln p: over all targets; over the targets that have text
     uint64_t bytes = 0, tokens = 0;     // bytes of that text; number of targets that are not -1
     uint32_t requests = 0;              // requests to stop that ended the evaluation early
-    double loss() const { return nats / double(tokens); }
+    double loss() const { return plain(nats / double(tokens)); }
     double bpb() const { return text_nats / std::numbers::ln2 / double(bytes); }        // NaN where tokens have no text
 };
 

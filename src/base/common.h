@@ -50,6 +50,8 @@ int64_t current_step();                         // the step last set
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string vformat(const char* format, va_list args);
 std::string with_commas(uint64_t n);            // 1234567 -> "1,234,567"
+// Returns x, and a NaN without its sign: the NaN that x86 makes by default has one, and printf would show it.
+inline double plain(double x) { return x == x ? x : __builtin_nan(""); }
 // Returns text with control characters, except those in `keep`, as \xNN, and with bytes that are not UTF-8 as U+FFFD.
 std::string escape_control(std::string_view text, std::string_view keep = "");
 std::string join(const std::vector<std::string>& words, const char* separator);

@@ -182,7 +182,7 @@ bool SafeTensor::read(uint64_t first, size_t n, float* out) const {
 static void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
     const float* const bad = std::find_if(x, x + n, [](float v) { return !std::isfinite(v); });
     if (bad == x + n) return;
-    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(), bad - x, double(*bad),
+    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(), bad - x, plain(*bad),
         then);
 }
 

@@ -75,7 +75,7 @@ std::string ddp_wrong_sum(Ddp* ddp) {
         const float want = fold(&replicas[i - whole.begin], n, replicas.size() / n), got = used[i - own.begin];
         if (same(got, want)) continue;
         return format("rank %d: the sum of the replicas' gradients of %s: element %zu of the arena is %.9g, want %.9g",
-                      ddp->comm->rank, tensor_at(*ddp->arena, i).name.c_str(), i, double(got), double(want));
+                      ddp->comm->rank, tensor_at(*ddp->arena, i).name.c_str(), i, plain(got), plain(want));
     }
     return "";
 }

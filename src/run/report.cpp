@@ -151,8 +151,7 @@ void report_step(Reporter* r, const StepStats& s) {
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;
     std::string text = format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
-                              (long long)s.step, (long long)o.steps, std::fabs(s.loss), s.lr, std::fabs(s.norm),
-                              s.seconds * 1e3, speed);             // fabs: x86's default NaN prints as -nan
+                              (long long)s.step, (long long)o.steps, s.loss, s.lr, s.norm, s.seconds * 1e3, speed);
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
     for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
     if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);

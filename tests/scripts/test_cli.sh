@@ -447,6 +447,14 @@ check "a request to save during a sample is kept" saved_by_usr2
 expect "--dry-run of a large model" 0 '1,477,611,200 parameters' \
     $train --dry-run --preset gpt2-1558m --out-dir "$tmp/dry"
 check "wrote nothing" test ! -e "$tmp/dry"
+# Losses that are not numbers are nan, whatever their sign.
+nans() {
+    $train $small $here --lr 1e15 --grad-clip 0 --warmup-steps 0 --eval-every 2 --steps 8 --out-dir "$tmp/nans" \
+        >"$tmp/nans.log" 2>&1
+    grep -q 'norm of the gradient nan' "$tmp/nans.log" && grep -q '^val.* nan' "$tmp/nans.log" &&
+        ! grep -e -nan "$tmp/nans.log"
+}
+check "a NaN has no sign" nans
 expect "--dry-run of a batch that does not fit" 0 'does not fit' \
     $train --dry-run --preset small --batch-size 524288 --total-batch-size 134217728
 expect "--dry-run --verbose" 0 'wte' $train --dry-run --verbose
