@@ -48,7 +48,7 @@ void settle_options(Options* o, const Comm* comm) {
 }
 
 void read_data(Trainer* t, const Init& init) {
-    t->data = open_data(data_options(t->options, init), t->comm);
+    t->data = data_of_options(t->options, init, t->comm);
     set_vocabulary(&t->options.shape, t->data.vocab_size);
     t->arena = arena_layout(trained_tensors(t->options));
 }
@@ -88,7 +88,7 @@ void load_weights(Trainer* t, const Init& init) {
 
 void open_loader(Trainer* t) {
     const int first = first_batch(t), end = first + own_micro_batches(t);
-    const Sampler order = data_order(t->options, t->data.train.samples, int(t->options.micro_batches()));
+    const Sampler order = data_order(t->options, t->data.train.samples);
     t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
                                               uint64_t(t->at.step));
 }
@@ -119,7 +119,7 @@ bool set_up(Trainer* t) {
     check_agreement(comm, option_fields(o, device_kind()));
     read_data(t, *init);
     check_agreement(comm, data_fields(t->arena, t->data));
-    if (o.dry_run && comm->rank == 0) dry_run(o, comm, int(o.micro_batches()));
+    if (o.dry_run && comm->rank == 0) dry_run(o, comm, t->data);
     if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, comm, &o, t->data, device_kind());
     if (t->at.step >= o.steps) return false;

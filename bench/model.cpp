@@ -127,12 +127,12 @@ static void check_products() {
 // ---- Lockstep's steps
 
 // The most GPUs by which the preset's total divides; beyond, each has one micro-batch.
-static Work lockstep_work(const char* preset, int V, int ranks, double* tokens, double* flops) {
+static Work lockstep_work(const char* preset, int ranks, double* tokens, double* flops) {
     const char* argv[] = {"model", "--preset", preset, "--device", "gpu"};
     int exit_now = -1;
     Options o = parse_options(5, argv, &exit_now);
     resolve_options(&o, true);
-    set_vocabulary(&o.shape, V);
+    set_vocabulary(&o.shape, o.vocabulary);
     const int64_t batch = int64_t(o.batch_size) * o.shape.T;
     const int64_t count = std::max<int64_t>(o.total_batch_size / batch, ranks);
     o.replicas = std::max(o.replicas, ranks);
@@ -141,10 +141,8 @@ static Work lockstep_work(const char* preset, int V, int ranks, double* tokens, 
     return step_work(o, ranks, int(count));
 }
 
-// Presets with the vocabulary of their published tokenizer.
-static const std::pair<const char*, int> kPresets[] = {
-    {"gpt2-124m", 50257}, {"gpt2-1558m", 50257}, {"llama-124m", 50257}, {"smollm2-135m", 49152},
-    {"smollm2-360m", 49152}, {"qwen2.5-0.5b", 151936}, {"qwen3-0.6b", 151936}, {"llama3.2-1b", 128256}};
+static const char* const kPresets[] = {"gpt2-124m", "gpt2-1558m", "llama-124m", "smollm2-135m", "smollm2-360m",
+                                       "qwen2.5-0.5b", "qwen3-0.6b", "llama3.2-1b"};
 
 static void print_table(const std::vector<int>& counts) {
     std::printf("| preset | GPU | MFU of 1 |");
@@ -152,13 +150,13 @@ static void print_table(const std::vector<int>& counts) {
     std::printf("\n|---|---|---:|");
     for (size_t i = 0; i < counts.size(); i++) std::printf("---:|");
     std::printf("\n");
-    for (const auto& [name, V] : kPresets)
+    for (const char* const name : kPresets)
         for (const Gpu& any : kGpus) {
             std::printf("| %s | %s |", name, any.name);
             for (const int ranks : counts) {
                 double tokens, flops;
                 const Gpu g = find_gpu(any.name);
-                const double seconds = predict_step(g, lockstep_work(name, V, ranks, &tokens, &flops)).total;
+                const double seconds = predict_step(g, lockstep_work(name, ranks, &tokens, &flops)).total;
                 const double speed = tokens / seconds / ranks;
                 if (ranks == 1) std::printf(" %.0f %% |", 100 * speed * flops / g.peak);
                 std::printf(" %.0f, %.1f |", seconds * 1e3, speed * 1e-3);
@@ -173,7 +171,7 @@ static void print_tables() {
                 " attention | memory | gaps | update | exposed communication |\n|---|---:|---:|---:|---:|---:|---:|\n");
     for (const char* name : {"gpt2-124m", "gpt2-1558m"}) {
         double tokens, flops;
-        const Work w = lockstep_work(name, 50257, 8, &tokens, &flops);
+        const Work w = lockstep_work(name, 8, &tokens, &flops);
         const StepTime s = predict_step(find_gpu("h100"), w);
         const double ms = 1e3 / w.micro_batches;
         std::printf("| %s | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f |\n", name, s.products * ms, s.attention * ms,

@@ -39,13 +39,13 @@ std::vector<Preset> gpt2_presets() {
         {"nano", "", kNanoRun + "layers 4 heads 4 channels 128 seq-len 256 batch-size 2"},
         {"small", "", kSmallRun + "layers 6 heads 6 channels 384 batch-size 8 total-batch-size 16384 lr 1e-3"},
         {"gpt2-124m", "d12 gpt2 gpt2-small", kGpt2Run + "layers 12 heads 12 channels 768 batch-size 16 "
-         "total-batch-size 524288 steps 18865 lr 6e-4 eval-steps 64"},
+         "total-batch-size 524288 steps 18865 lr 6e-4 eval-steps 64", 50257},
         {"gpt2-350m", "d24 gpt2-medium", kGpt2Run + "layers 24 heads 16 channels 1024 batch-size 8 "
-         "total-batch-size 524288 steps 18865 lr 3e-4 eval-steps 128"},
+         "total-batch-size 524288 steps 18865 lr 3e-4 eval-steps 128", 50257},
         {"gpt2-774m", "d36 gpt2-large", kGpt2Run + "layers 36 heads 20 channels 1280 batch-size 4 "
-         "total-batch-size 524288 steps 30000 lr 2.5e-4 eval-steps 256"},
+         "total-batch-size 524288 steps 30000 lr 2.5e-4 eval-steps 256", 50257},
         {"gpt2-1558m", "d48 gpt2-xl", kGpt2Run + "layers 48 heads 25 channels 1600 batch-size 4 "
-         "total-batch-size 1048576 steps 30000 lr 2e-4 eval-steps 256"},
+         "total-batch-size 1048576 steps 30000 lr 2e-4 eval-steps 256", 50257},
     };
 }
 
@@ -65,28 +65,28 @@ static const std::string kLlamaRun = "total-batch-size 524288 warmup-steps 700 f
 std::vector<Preset> llama_presets() {
     return {
         {"llama-nano", "", kLlamaNano},
-        // As many tokens and parameters as gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
+        // As many tokens and parameters as gpt2-124m, and GPT-2's vocabulary.
         {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 seq-len 1024 "
-         "batch-size 16 eval-steps 64 steps 18865 lr 6e-4"},
+         "batch-size 16 eval-steps 64 steps 18865 lr 6e-4", 50257},
         {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "
-         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 6e-4"},
+         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 6e-4", 49152},
         {"smollm2-360m", "", kLlamaRun + "layers 32 heads 15 kv-heads 5 channels 960 mlp-size 2560 rope-theta 100000 "
-         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4"},
+         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4", 49152},
         {"llama3.2-1b", "", kLlamaRun + "layers 16 heads 32 kv-heads 8 channels 2048 mlp-size 8192 rope-theta 500000 "
-         "rope-factor 32 seq-len 2048 batch-size 4 eval-steps 128 steps 48000 lr 2e-4"},
+         "rope-factor 32 seq-len 2048 batch-size 4 eval-steps 128 steps 48000 lr 2e-4", 128256},
     };
 }
 std::vector<Preset> qwen2_presets() {
     return {
         {"qwen2-nano", "", kLlamaNano},
         {"qwen2.5-0.5b", "", kLlamaRun + "layers 24 heads 14 kv-heads 2 channels 896 mlp-size 4864 rope-theta 1000000 "
-         "norm-eps 1e-6 seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4"},
+         "norm-eps 1e-6 seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4", 151936},
     };
 }
 std::vector<Preset> qwen3_presets() {
     return {
         {"qwen3-nano", "", kLlamaNano},
         {"qwen3-0.6b", "", kLlamaRun + "layers 28 heads 16 kv-heads 8 head-size 128 channels 1024 mlp-size 3072 "
-         "rope-theta 1000000 norm-eps 1e-6 seq-len 2048 batch-size 8 eval-steps 64 steps 24000 lr 3e-4"},
+         "rope-theta 1000000 norm-eps 1e-6 seq-len 2048 batch-size 8 eval-steps 64 steps 24000 lr 3e-4", 151936},
     };
 }

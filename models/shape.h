@@ -51,8 +51,9 @@ struct FixedKey {
     bool compare = true;            // reading refuses other values; false: ModelInfo::read reads the key
 };
 
-// Options that go together, as words: "layers 4 heads 4 ...". aliases: other names, as words.
-struct Preset { const char *name, *aliases; std::string options; };
+// Options that go together, as words: "layers 4 heads 4 ...". aliases: other names, as words. vocabulary: that of the
+// published model of this name, or 0. The data decide what a run has; a --dry-run without data counts this one.
+struct Preset { const char *name, *aliases; std::string options; int vocabulary = 0; };
 
 constexpr size_t kMeasures = 4;                     // the most measures that a model may have
 

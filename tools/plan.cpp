@@ -35,13 +35,12 @@ static int plan(const std::string& path, const std::string& gpus) {
     CHECK(found != std::end(kGpus), "%s has no rates", asked.name);
     const Gpu& gpu = *found;
     Options o;
-    options_merge_saved(&o, read_file(path), path);
+    options_merge_saved(&o, path[0] == '{' ? path : read_file(path), "config.json");
     resolve_options(&o, true);
     set_vocabulary(&o.shape, o.shape.V);
     const ModelInfo& model = *find_model(o.model);
     if (!model.head_size)
-        die(kExitUsage, "%s: got the model %s, want one with heads: others go position by position", path.c_str(),
-            model.name);
+        die(kExitUsage, "got the model %s, want one with heads: others go position by position", model.name);
     const double tokens = double(o.total_batch_size), flops = model.flops_per_token(o.shape, o.shape.T) * tokens;
     const int micro_batches = int(o.total_batch_size / o.batch_size / o.shape.T);
     const StepTime s = predict_step(gpu, step_work(o, ranks, micro_batches));
@@ -60,7 +59,7 @@ int main(int argc, char** argv) {
     std::string gpus;
     const Tool tool = {"plan",
         "usage: build/plan CONFIG --for [Nx]GPU     how long a step takes, by a model of the GPU\n"
-        "CONFIG: a run's config.json.\n",
+        "CONFIG: a run's config.json, or its text.\n",
         {{"--for", "[Nx]GPU", "a100, h100, h200, b200, 4090; 16xh100: two hosts of 8", &gpus}}};
     return tool_main(tool, argc, argv, [&](const Words& words) {
         if (words.size() != 1 || gpus.empty())

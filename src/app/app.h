@@ -24,11 +24,14 @@ const std::string& init_folder(const Init& init);       // the folder or file wi
 // Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so a
 // value other than the default counts as given, too. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
+// Opens the data. A --dry-run that names none has none, and counts the vocabulary of --vocab-size or of the preset. For
+// presets without one, as small as they are, it opens the built-in stories, as a run does. Collective.
+Data data_of_options(const Options& options, const Init& init, Comm* comm);
 // Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
 // no --init or if its weights are frozen. In embedding and head, rows of untrained tokens get the mean of the others.
 void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init, const Data& data);
-// Returns the sampler, which decides the order of the data. micro_batches: the number per step, over all ranks.
-Sampler data_order(const Options& options, uint64_t samples, int micro_batches);
+// Returns the sampler, which decides the order of the data.
+Sampler data_order(const Options& options, uint64_t samples);
 
 // Returns the text of config.json. bos_token_id is the token before a text. eos_token_id is the token after a text, or
 // after a turn if the data are conversations. kExitOther if the text does not read back as the same shape.
@@ -51,7 +54,7 @@ floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 
 // Prints the model, the step, the memory of a rank and whether it fits. With --for it also prints a step's predicted
 // time. options.shape.V must be set.
-void dry_run(const Options& options, const Comm* comm, int micro_batches);
+void dry_run(const Options& options, const Comm* comm, const Data& data);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
 // ---- runs a step's work, kernel by kernel or as a CUDA graph; and its results: executor.cpp

@@ -1,11 +1,7 @@
 // dry_run.cpp -- prints parameters and memory of a run, without starting it.
 #include "src/app/dry_run.h"
 #include <bit>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <sys/mman.h>
-#include <unistd.h>
 #include "build/reductions.h"
 #include "src/app/app.h"
 #include "src/base/allowance.h"
@@ -23,15 +19,6 @@ const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks) {
         names += std::string(" ") + g.name;
     }
     die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
-}
-
-// Runs build/plan, which predicts and prints a step's time. Passes the resolved options in a file in memory (memfd).
-static void print_prediction(const Options& o, const std::string& plan) {
-    const std::string config = options_to_json(o);
-    const Descriptor file(memfd_create("config.json", 0));
-    if (write(file.fd, config.data(), config.size()) != ssize_t(config.size()))
-        die(kExitOther, "--for: cannot pass the options on: %s", std::strerror(errno));
-    run_tool("--for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
 }
 
 double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::string* said) {
@@ -69,27 +56,20 @@ void check_memory(const Options& o, const Comm* comm) {
             most.by.c_str(), all * 1e-6, here, said.c_str());
 }
 
-void dry_run(const Options& o, const Comm* comm, int micro_batches) {
-    const Shape& shape = o.shape;
-    int ranks = o.plan_for.empty() ? comm->size : 1;
+void dry_run(const Options& o, const Comm* comm, const Data& data) {
+    int ranks = comm->size;
     const PlannedGpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
-    const std::string plan = gpu ? require_tool("--for", "plan") : "";
-    const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
+    const double flops = info->flops_per_token(o.shape, o.shape.T) * double(o.total_batch_size);
     std::string said, by;
     const double all = memory_of(o, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
     check_ranks(o, ranks);
-    std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
-                shape.T, shape.V, with_commas(count_parameters(info->tensors(shape))).c_str());
-    std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d replicas on %d ranks; %lld steps\n",
-                with_commas(uint64_t(o.total_batch_size)).c_str(), micro_batches, o.batch_size, shape.T, o.replicas,
-                ranks, (long long)o.steps);
-    if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
-    std::printf("work      %.3g FLOP per step\n", flops);
-    std::printf("memory    %s\n", said.c_str());
-    for (const TensorSpec& t : info->tensors(shape))
-        if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
+    if (const std::string many = many_epochs(o, data); !many.empty()) warn("%s", many.c_str());
+    std::printf("%s\nwork    %.3g FLOP per step\nmemory  %s\n", describe_run(o, data, ranks).c_str(), flops,
+                said.c_str());
+    for (const TensorSpec& t : info->tensors(o.shape))
+        if (o.verbose) std::printf("tensor  %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;
     device_memory(&free, &total);
     if (gpu) free = total = size_t(gpu->memory);
@@ -98,12 +78,13 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
         free = std::min(free, total = size_t(most.amount));
         by = ", by " + most.by;
     }
-    std::printf("          this %s has %.1f MB%s, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
+    std::printf("        this %s has %.1f MB%s, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
                 double(total) * 1e-6, by.c_str(), double(free) * 1e-6, all * 1e-6);
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");
-    if (gpu && info->head_size) print_prediction(o, plan);        // build/plan has no recurrent models
+    if (gpu && info->head_size)                 // build/plan has no recurrent models
+        hand_over("--for", require_tool("--for", "plan"), {options_to_json(o), "--for=" + o.plan_for});
 }
 
 }  // namespace BACKEND

@@ -144,9 +144,16 @@ DataOptions data_options(const Options& o, const Init& init) {
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
 
-Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
-    return {.torch = o.sampler == "torch", .n = samples, .seed = o.seed, .B = o.batch_size, .G = micro_batches,
-            .R = o.replicas};
+Data data_of_options(const Options& o, const Init& init, Comm* comm) {
+    const int V = o.shape.V ? o.shape.V : o.vocabulary;
+    if (!o.dry_run || V == 0 || o.is_given("tokenizer") || o.data + o.init + o.resume != "")
+        return open_data(data_options(o, init), comm);
+    return {.train = {.description = "none given; a run takes the built-in stories, in bytes"}, .vocab_size = V};
+}
+
+Sampler data_order(const Options& o, uint64_t samples) {
+    return {.torch = o.sampler == "torch", .n = samples, .seed = o.seed, .B = o.batch_size,
+            .G = int(o.micro_batches()), .R = o.replicas};
 }
 
 // Sets the rows of new tokens (theirs and after) and of the tokens in `fill` to the mean of the other rows, because

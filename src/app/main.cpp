@@ -74,6 +74,8 @@ static int start(int argc, char** argv, Process* process) {
     check_start(&options);
     free_from_terminal();
     take_place(options, options.dry_run && process->no_world.code ? "--dry-run" : "", process);
+    // Rank 0 alone becomes build/plan; it needs no others.
+    if (options.is_given("for") && std::exchange(process->world, {}).rank > 0) return kExitDone;
     const World& world = process->world;
     if (world.launcher == "--np" && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
     signal(SIGUSR2, SIG_IGN);

@@ -41,9 +41,9 @@ static std::vector<char*> pointers(const std::string& name, const Arguments& arg
     return argv;
 }
 
-// Starts a tool. input: becomes its standard input, and its signals are blocked; -1: it inherits both. output: becomes
-// its standard output; -1: it inherits that. kExitOther: it cannot start.
-static pid_t start_tool(const std::string& what, const std::string& path, const Arguments& arguments, int input = -1,
+// Starts a tool, whose signals are blocked. input: becomes its standard input. output: becomes its standard output; -1:
+// it inherits that. kExitOther: it cannot start.
+static pid_t start_tool(const std::string& what, const std::string& path, const Arguments& arguments, int input,
                         int output = -1) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -52,8 +52,8 @@ static pid_t start_tool(const std::string& what, const std::string& path, const 
     sigset_t all;
     sigfillset(&all);
     posix_spawnattr_setsigmask(&attributes, &all);
-    if (input >= 0) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    if (input >= 0) posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
     if (output >= 0) posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
     signal(SIGCHLD, SIG_DFL);               // if it were ignored, as by our parent, waitpid would fail
     pid_t pid;
@@ -70,13 +70,6 @@ static int wait_for(pid_t pid) {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     return status;
-}
-
-void run_tool(const std::string& what, const std::string& path, const Arguments& arguments) {
-    std::fflush(nullptr);                                       // our output must come before the tool's
-    const int status = wait_for(start_tool(what, path, arguments));
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kExitOther);
-    if (code) die(code, "%s: %s ended with code %d", what.c_str(), shown_path(path).c_str(), code);
 }
 
 void hand_over(const std::string& what, const std::string& path, const Arguments& arguments, const std::string& name) {

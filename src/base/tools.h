@@ -15,8 +15,6 @@ std::string require_tool(const std::string& what, const std::string& name);
 // name: the tool's argv[0], which ps shows; by default its path. kExitOther: the tool cannot be started.
 [[noreturn]] void hand_over(const std::string& what, const std::string& path, const Arguments& arguments,
                             const std::string& name = "");
-// Runs the tool and waits for its end. Throws its exit code if it is not 0; kExitOther: it cannot start or was killed.
-void run_tool(const std::string& what, const std::string& path, const Arguments& arguments);
 
 // Runs a tool that reads a request from its standard input, to the end, and writes lines to its standard output. An
 // empty line reports progress, and this calls progress(). Any other line is the answer; returns the last one, or "" if

@@ -170,7 +170,8 @@ std::vector<Row> make_table() {
         {"resume", "[auto|PATH]", &O::resume, kLocal, "from the newest complete checkpoint, or a run or checkpoint "
          "folder", "resume-from-checkpoint -y"},
         {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
-        {"dry-run", "", &O::dry_run, kLocal, "print parameters and memory, and stop"},
+        {"dry-run", "", &O::dry_run, kLocal, "print parameters, epochs and memory, and stop; without --data by "
+         "the vocabulary of the model that the preset is named after"},
         {"for", "[Nx]GPU", &O::plan_for, kLocal, "with --dry-run: for 8xh100, say, in bf16; predicts a step's time"},
         {"verbose", "", &O::verbose, kLocal, "with --dry-run: print the tensors, too"},
     });
@@ -439,9 +440,10 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*find_row(name), *o))
             die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(), model.name,
                 optimizer.name, schedule.name.c_str(), o->reduce.c_str());
-    bool total_may_change = false, warmup_may_change = false;
     Words set_by_preset;
-    const Words preset = split(find_preset(o->preset).second.options);
+    const Preset chosen = find_preset(o->preset).second;
+    o->vocabulary = o->init.empty() ? chosen.vocabulary : 0;
+    const Words preset = split(chosen.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
         const Row* row = find_row(preset[i]);
         CHECK(row, "preset %s: %s", o->preset.c_str(), preset[i].c_str());
@@ -449,19 +451,18 @@ void resolve_options(Options* o, bool gpu) {
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
         set_by_preset.push_back(row->name);
-        if (row->name == "lr" && !o->init.empty()) o->lr = tuning_rate(o->tuning, o->shape.C);
-        if (row->name == "lr") o->lr *= optimizer.lr_factor;
-        if (row->name == "lr" && !o->init.empty())
+    }
+    if (contains(set_by_preset, "lr")) {
+        if (!o->init.empty()) o->lr = tuning_rate(o->tuning, o->shape.C);
+        o->lr *= optimizer.lr_factor;
+        if (!o->init.empty())
             o->rate_note = format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
-        warmup_may_change |= row->name == "warmup-steps";
-        total_may_change |= row->name == "total-batch-size";
     }
     resolve_tuning(&o->tuning, o->given, !o->init.empty());
-    if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
-    for (const Hyper& h : optimizer.hyper)
-        o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
-    for (const Hyper& h : schedule.hyper) o->hyper.try_emplace(h.option, h.value);
-    for (const Hyper& h : find_reduction(o->reduce).hyper) o->hyper.try_emplace(h.option, h.value);
+    if (contains(set_by_preset, "warmup-steps")) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
+    for (const auto* list : {&optimizer.hyper, &schedule.hyper, &find_reduction(o->reduce).hyper})
+        for (const Hyper& h : *list)
+            o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) {
@@ -470,7 +471,7 @@ void resolve_options(Options* o, bool gpu) {
         const std::string source = by_preset ? "; " + option + " comes with --preset " + o->preset : "";
         die(kExitUsage, "%s%s", wrong.c_str(), source.c_str());
     }
-    check_batch(o, total_may_change);
+    check_batch(o, contains(set_by_preset, "total-batch-size"));
 }
 
 std::vector<TensorSpec> trained_tensors(const Options& o) {

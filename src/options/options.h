@@ -17,6 +17,7 @@ struct Options {
     std::string model, preset, init;
     Tuning tuning;
     Shape shape;                        // V is 0 until the tokenizer's vocabulary is known
+    int vocabulary = 0;                 // of the published model that the preset is named after; 0: of none, or --init
     std::string task;                   // path of a file with questions
     std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
     int skip_bad_lines = 0;

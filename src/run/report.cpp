@@ -26,28 +26,40 @@ void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
     s->ranks = ranks;
 }
 
-static void print_header(const Reporter* r, size_t parameters) {
-    const Options& o = *r->options;
-    const Data& data = *r->data;
-    r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s", version_text(), r->device.c_str(), r->comm->size,
-                 r->comm->launcher.c_str(), r->transport.c_str());
-    r->log->text("model   %s: %s | %s parameters | context %d", r->info->title, r->info->text(o.shape).c_str(),
-                 with_commas(parameters).c_str(), o.shape.T);
-    if (o.tuning.freezes())
-        r->log->text("%s", tuning_text(o.tuning, count_parameters(trained_tensors(o))).c_str());
-    r->log->text("data    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
-                 data.train.description.c_str(), data.vocabulary.name.c_str(),
-                 data.vocab_size, same_log(double(data.vocab_size)));
-    r->log->text("batch   %s tokens in micro-batches of %d x %d, on %d replicas | %lld steps",
-                 with_commas(uint64_t(o.total_batch_size)).c_str(), o.batch_size, o.shape.T, o.replicas,
-                 (long long)o.steps);
-    if (!o.rate_note.empty()) r->log->text("lr      %s", o.rate_note.c_str());
-    r->log->text("output  %s", o.out_dir.c_str());
+// Returns how many passes the run makes over its training samples; 0 without data.
+static double epochs(const Options& o, const Data& data) {
+    const double drawn = double(o.steps) * double(o.total_batch_size / o.shape.T);
+    return data.train.samples ? drawn / double(data.train.samples) : 0;
+}
+
+std::string describe_run(const Options& o, const Data& data, int ranks) {
+    const ModelInfo& info = *find_model(o.model);
+    const double passes = epochs(o, data);
+    std::string text = format("model   %s: %s | context %d | %s parameters", info.title, info.text(o.shape).c_str(),
+                              o.shape.T, with_commas(count_parameters(info.tensors(o.shape))).c_str());
+    if (o.vocabulary > 0 && o.vocabulary != o.shape.V)
+        text += format(" (vocabulary %d, %s has %d)", o.shape.V, o.preset.c_str(), o.vocabulary);
+    if (o.tuning.freezes()) text += "\n" + tuning_text(o.tuning, count_parameters(trained_tensors(o)));
+    text += format("\ndata    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
+                   data.train.description.c_str(), data.vocabulary.name.c_str(), o.shape.V,
+                   same_log(double(o.shape.V)));
+    if (passes > 0) text += format(" | %.*f epochs", passes < 10 ? 2 : 0, passes);
+    text += format("\nbatch   %s tokens = %lld micro-batches of %d x %d, in %d replicas on %d ranks | %lld steps",
+                   with_commas(uint64_t(o.total_batch_size)).c_str(), (long long)o.micro_batches(), o.batch_size,
+                   o.shape.T, o.replicas, ranks, (long long)o.steps);
+    return text + (o.rate_note.empty() ? "" : "\nlr      " + o.rate_note);
+}
+
+std::string many_epochs(const Options& o, const Data& data) {
+    const double passes = epochs(o, data);
+    return passes <= 40 ? "" :
+        format("data: %.0f epochs; give more text, --steps %.0f for 3 or more, or a smaller --total-batch-size", passes,
+               std::ceil(3 / passes * double(o.steps)));
 }
 
 // Writes config.json with the resolved options and the facts of this start, such as its ranks and device. Writes the
 // facts to metrics.jsonl, too.
-static void write_facts(Reporter* r, size_t parameters, int64_t step) {
+static void write_facts(Reporter* r, int64_t step) {
     const Options& o = *r->options;
     std::vector<std::string> ranks;
     for (const Comm::Peer& peer : r->comm->peers)
@@ -56,7 +68,7 @@ static void write_facts(Reporter* r, size_t parameters, int64_t step) {
     facts.add("id", r->run->id).add("argv", join(o.argv, " ")).add("version", version_text())
         .add("device_name", r->device).add("world_size", r->comm->size).add("launcher", r->comm->launcher)
         .raw("ranks", "[" + join(ranks, ",") + "]")
-        .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
+        .add("data_hash", r->data->train.hash).add("params", count_parameters(r->info->tensors(o.shape))).add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
     write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);
@@ -87,17 +99,21 @@ void report_begin(Reporter* r, const RunProgress& at) {
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
     const std::string metrics = path_join(r->run->folder(), "metrics.jsonl"), before = read_file(metrics);
     report_out_dir(o.out_dir, "");
-    const size_t parameters = count_parameters(r->info->tensors(o.shape));
-    print_header(r, parameters);
-    write_facts(r, parameters, at.step);
+    r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(), r->device.c_str(),
+                 r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
+                 describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
+    write_facts(r, at.step);
     report_out_dir(o.out_dir, r->run->id);
+    report_warning(r, at.step, many_epochs(o, *r->data));
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
-    if (const std::string change = rate_change(o, at.step); !change.empty()) report_warning(r, at.step, change);
-    if (const std::string lost = missing_save(*r->run, before, at.step); !lost.empty())
-        report_warning(r, at.step, lost);
-    if (r->run->resumed()) set_aside_newer(r->run->folder(), at.step, r->run->id, o.keep);
-    if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
-    else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
+    report_warning(r, at.step, rate_change(o, at.step));
+    report_warning(r, at.step, missing_save(*r->run, before, at.step));
+    if (r->run->resumed()) {
+        set_aside_newer(r->run->folder(), at.step, r->run->id, o.keep);
+        r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
+    } else if (!o.resume.empty()) {
+        r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
+    }
 }
 
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
@@ -159,7 +175,7 @@ void report_step(Reporter* r, const StepStats& s) {
 }
 
 void report_warning(Reporter* r, int64_t step, const std::string& message) {
-    if (!r->log) return;
+    if (!r->log || message.empty()) return;
     warn("%s", message.c_str());
     r->log->event(JsonLine().add("event", "warn").add("step", step).add("msg", message));
 }

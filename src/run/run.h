@@ -101,13 +101,17 @@ struct RunFacts {
     std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
     double peak_flops;                  // of all ranks' devices, per second; NaN: unknown
 };
+// Returns the lines that a run's header and --dry-run share: model, adapters, data, batch, learning rate.
+std::string describe_run(const Options& options, const Data& data, int ranks);
+// Returns a warning if the run makes more than 40 passes over its training data; else "".
+std::string many_epochs(const Options& options, const Data& data);
 struct Reporter;                        // report.h
 std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 
 // Calls empty_run, opens the log, prints the header and writes config.json. On a resume sets newer checkpoints aside.
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
-void report_warning(Reporter* r, int64_t step, const std::string& message);
+void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
 void report_task(Reporter* r, int64_t step, const TaskScore& score);
 using Print = std::function<void(const std::string&)>;

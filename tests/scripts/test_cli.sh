@@ -444,9 +444,34 @@ saved_by_usr2() {
 check "a request to save during a sample is kept" saved_by_usr2
 
 # ---- what a run would take, and where its time went
-expect "--dry-run of a large model" 0 '1,477,611,200 parameters' \
-    $train --dry-run --preset gpt2-1558m --out-dir "$tmp/dry"
+plan() { name=$1 pattern=$2; shift 2; expect "--dry-run: $name" 0 "$pattern" $train --dry-run "$@"; }
+plan "without data a preset has its model's vocabulary" '^model .* 1,557,611,200 parameters$' --preset gpt2-1558m \
+    --out-dir "$tmp/dry"
 check "wrote nothing" test ! -e "$tmp/dry"
+plan "and says so" '^data .*none given; .* vocabulary 151936: ' --preset qwen2.5-0.5b
+other='\(vocabulary 257, gpt2-124m has 50257\)'
+plan "else the data's" "85,265,664 parameters $other" --preset gpt2-124m $here --seq-len 16
+plan "or the tokenizer's" "86,039,808 parameters $other" --preset d12 --tokenizer byte
+plan "or that of --vocab-size" '\(vocabulary 50257, smollm2-135m has 49152\)' --preset smollm2-135m --vocab-size 50257
+plan "without a model's preset" '^data .* tokenizer none, vocabulary 50257: ' --preset nano --vocab-size 50257
+expect "a run says it" 0 "$other" $train --preset gpt2-124m $tiny $here --out-dir "$tmp/named"
+plan "and a resume" "$other" --resume "$tmp/named" --steps 8
+plan "--init has its own" '^model .* parameters$' --init "$tmp/named"
+# How many passes a run makes: over the stories, over fifty conversations.
+awk 'BEGIN { for (i = 0; i < 50; i++) print "{\"prompt\":\"" i "?\",\"completion\":\"It is " i ".\"}" }' \
+    >"$tmp/fifty.jsonl"
+fifty="--data $tmp/fifty.jsonl --seq-len 64"
+plan "a part of the stories" '^data .* \| 0\.26 epochs$' --preset nano
+check "is no warning" sh -c "! $train --dry-run --preset nano 2>&1 | grep warning"
+for o in '' '--replicas 2' '--sampler torch' '--np 2' '--resume'; do
+    set -- $fifty $o
+    [ "$o" != --resume ] || { quietly fifty $fifty --layers 1 --channels 32 --steps 1 --sample-every 0
+        set -- --resume "$tmp/fifty" --steps 480; }
+    plan "few conversations ${o%% *}" 'warning: data: 668 epochs; .* --steps 3 for' "$@"
+done
+expect "a run says it" 0 'warning: data: 83 epochs; .* --steps 3 for' $train $fifty --layers 1 --channels 32 \
+    --steps 60 --sample-every 0 --out-dir "$tmp/many"
+check "its log, too" grep -q '"event":"warn".*83 epochs' "$tmp/many/metrics.jsonl"
 # Losses that are not numbers are nan, whatever their sign.
 nans() {
     $train $small $here --lr 1e15 --grad-clip 0 --warmup-steps 0 --eval-every 2 --steps 8 --out-dir "$tmp/nans" \

@@ -44,8 +44,9 @@ check "docs/performance.md is what docs/make_model.sh writes" written
 dry="$train --dry-run"
 line='^predicted [0-9.]+ ms per step, [0-9]+ tokens/s, MFU [0-9.]+ %, exposed communication [0-9.]+ ms; not measured'
 expect "a prediction" 0 "$line" $dry --for 8xh100
-expect "of a GPU's preset" 0 'GPT-2, 12 layers' $dry --for h200
+expect "of a GPU's preset" 0 '^model   GPT-2: 12 layers.* 124,439,808 parameters' $dry --for h200
 expect "on so many ranks" 0 'on 8 ranks' $dry --for 8xa100
+check "said by rank 0 alone" sh -c "[ \$($dry --np 2 --for 8xa100 | grep -c ^predicted) = 1 ]"
 expect "of a model that does not fit" 0 '24000.0 MB.*does not fit' $dry --for 4090 --preset gpt2-1558m
 expect "that fits elsewhere" 0 '141000.0 MB.*it fits' $dry --for 8xh200 --preset gpt2-1558m
 expect "--for without --dry-run" 2 'dry-run' $train --for 8xh100 --out-dir "$tmp/no"
@@ -63,6 +64,10 @@ time_of() { $dry "$@" | sed -n 's/^predicted \([0-9.]*\) ms.*/\1/p'; }
 faster() { set -- "$(time_of --for "$1")" "$(time_of --for "$2")"; echo "$@"; awk "BEGIN { exit !($1 < $2) }"; }
 check "eight GPUs are faster than one" faster 8xh100 h100
 check "an H200 is faster than an H100" faster h200 h100
+by_vocabulary() {
+    set -- $(for o in "" "--vocab-size 50257" "--tokenizer byte"; do time_of --for h100 $o; done)
+    echo "$@"; [ "$1" = "$2" ] && awk "BEGIN { exit !($3 < $1) }"; }
+check "a preset's vocabulary counts" by_vocabulary
 slower() { set -- "$(time_of --for h100)" "$(time_of --for h100 --recompute 3)"; awk "BEGIN { exit !($1 < $2) }"; }
 check "recomputation takes time" slower
 cat >"$tmp/config.json" <<'END'

@@ -170,6 +170,29 @@ TEST(line_text) {
            text.c_str());
 }
 
+// Samples, steps, tokens a step, context; how the data line ends, and the warning of more than 40 passes.
+TEST(epochs) {
+    const struct { uint64_t samples; int64_t steps, total; int T; const char *line, *warning; } cases[] = {
+        {45, 480, 4096, 64, " | 683 epochs", "data: 683 epochs; give more text, --steps 3 for 3 or more, or a smaller "
+         "--total-batch-size"},
+        {30000, 480, 4096, 256, " | 0.26 epochs", ""}, {100, 10, 1000, 10, " | 10 epochs", ""},
+        {100, 3, 1000, 10, " | 3.00 epochs", ""}, {1000000, 3, 1000, 10, " | 0.00 epochs", ""},
+        {100, 40, 1000, 10, " | 40 epochs", ""}, {100, 41, 1000, 10, " | 41 epochs", "--steps 3 for 3 or more"},
+        {1, 1, 64, 1, " | 64 epochs", "--steps 1 for 3 or more"}, {1, 99, 1, 1, " | 99 epochs", "--steps 3 for"},
+        {1, 1 << 30, 1 << 30, 1, " | 1152921504606846976 epochs", "--steps 1 for"}, {0, 480, 4096, 64, "0.0000", ""}};
+    for (const auto& c : cases) {
+        Options o;
+        o.model = "gpt2";
+        o.batch_size = 1, o.steps = c.steps, o.total_batch_size = c.total, o.shape.T = c.T, o.shape.C = o.shape.NH = o.shape.V = 1;
+        Data data;
+        data.train.samples = c.samples;
+        const std::string text = describe_run(o, data, 1), said = many_epochs(o, data);
+        EXPECT(text.find(c.line + std::string("\nbatch ")) != text.npos, "got %s, want %s", text.c_str(), c.line);
+        EXPECT(said.empty() == !*c.warning && said.find(c.warning) != said.npos, "got %s, want %s", said.c_str(),
+               c.warning);
+    }
+}
+
 // The ETA is the mean of the steps so far, evaluations and saves among them.
 TEST(eta) {
     const struct { double seconds; const char* text; } cases[] = {

@@ -119,18 +119,20 @@ std::string captured(const std::function<void()>& f) {
 }  // namespace
 
 // Those of other models and optimizers have the tests of random arguments.
-// Parameters as transformers counts them (SmolLM2, Llama 3.2, Qwen2.5, Qwen3); those of llama-124m by hand.
+// Parameters as transformers counts them (GPT-2, SmolLM2, Llama 3.2, Qwen2.5, Qwen3); those of llama-124m by hand.
 TEST(published_sizes) {
-    const struct { const char* preset; int V; size_t parameters; } published[] = {
-        {"gpt2-124m", 50257, 124439808},      {"smollm2-135m", 49152, 134515008},
-        {"smollm2-360m", 49152, 361821120},   {"llama3.2-1b", 128256, 1235814400},
-        {"qwen2.5-0.5b", 151936, 494032768},  {"qwen3-0.6b", 151936, 596049920}, {"llama-124m", 50257, 124730880}};
+    const struct { const char* preset; size_t parameters; } published[] = {
+        {"gpt2-124m", 124439808}, {"gpt2-350m", 354823168}, {"gpt2-774m", 774030080}, {"gpt2-1558m", 1557611200},
+        {"smollm2-135m", 134515008}, {"smollm2-360m", 361821120}, {"llama3.2-1b", 1235814400},
+        {"qwen2.5-0.5b", 494032768}, {"qwen3-0.6b", 596049920}, {"llama-124m", 124730880}};
     for (const auto& p : published) {
         Options o = resolve_line(std::string("--preset ") + p.preset);
-        set_vocabulary(&o.shape, p.V);
+        set_vocabulary(&o.shape, o.vocabulary);
         const size_t got = count_parameters(find_model(o.model)->tensors(o.shape));
         EXPECT(got == p.parameters, "%s: got %zu, want %zu", p.preset, got, p.parameters);
     }
+    for (const char* none : {"", "--preset small", "--preset gpt2-124m --init x"})
+        EXPECT(resolve_line(none).vocabulary == 0, "%s: got %d, want 0", none, resolve_line(none).vocabulary);
 }
 
 TEST(every_option_has_a_sample) {
