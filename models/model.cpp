@@ -98,11 +98,6 @@ void model_destroy(Model* m) {
     *m = Model{};
 }
 
-void model_set_weights(Model* m, floatX* weights) {
-    if (m->tuning.freezes()) return linear_set_weights(m, weights);
-    for (size_t t = 0; t < m->weights.size(); t++) m->weights[t].at = weights + m->arena.offset[t];
-}
-
 void model_set_gradients(Model* m, float* grads) {
     m->grads.clear();
     m->all_grads = grads;

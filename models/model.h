@@ -130,7 +130,6 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
                   bool training, const Tuning& tuning = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
 void model_set_gradients(Model* m, float* grads);           // where passes write gradients, laid out as m->trained
-void model_set_weights(Model* m, floatX* weights);          // weights for later passes, laid out as m->trained
 // Returns the name of a frozen tensor that has changed in memory since model_create; "" if none has.
 std::string changed_frozen_tensor(const Model& m);
 
