@@ -64,7 +64,7 @@ std::string difference(const ModelConfig& first, const ModelConfig& own) {
 // Returns the average of models of one shape: sums in double, in the order given, divided once. All but the weights is
 // the first one's.
 Exported load_average(const Words& folders) {
-    Exported m = load(init_of_path(folders[0]), base_name(folders[0]));
+    Exported m = load(init_of_path(folders[0]), base_name(real_path(folders[0])));
     std::vector<double> sums(m.values.begin(), m.values.end());
     for (size_t k = 1; k < folders.size(); k++) {
         const Exported next = load(init_of_path(folders[k]), "");
@@ -485,7 +485,7 @@ void refuse_unknown(const std::string& option, const ModelConfig& config) {
 
 int run(const Arguments& a) {
     const Init init = init_of_path(a.out[0]);
-    const std::string name = base_name(a.out[0]), kind = init.config.info->name;
+    const std::string name = base_name(real_path(a.out[0])), kind = init.config.info->name;
     for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(kind).empty()),
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)

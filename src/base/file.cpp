@@ -234,6 +234,13 @@ std::string without_slash(const std::string& path) {
     return path.substr(0, std::max<size_t>(path.find_last_not_of('/') + 1, 1));     // npos + 1 is 0
 }
 
+std::string real_path(const std::string& path) {
+    std::error_code error, ignored;         // there may be no current folder
+    const std::filesystem::path real = std::filesystem::weakly_canonical(without_slash(path), error);
+    const std::string below = real.lexically_relative(std::filesystem::current_path(ignored)).string();
+    return error ? path : below.find_first_not_of(".-") == 0 ? below : real.string();
+}
+
 std::string base_name(const std::string& path) {
     const std::string name = without_slash(path);
     return name == "/" ? name : name.substr(name.rfind('/') + 1);

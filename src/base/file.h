@@ -66,6 +66,9 @@ void rename_file(const std::string& from, const std::string& to);  // a file or 
 // Throws kExitWrite, "WHAT: FOLDER: got ...", if the folder's disk has fewer bytes free. It does not see quotas.
 void require_space(const std::string& folder, uint64_t bytes, const char* what);
 std::string without_slash(const std::string& path);         // removes slashes at the end; "/" stays
+// Returns the path without links: relative to the current folder if it is below that and begins with neither . nor -,
+// else absolute. Returns a path that cannot be resolved, such as a link to itself, as it is.
+std::string real_path(const std::string& path);
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."
 std::string path_join(const std::string& a, const std::string& b);

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <sys/file.h>
@@ -167,10 +166,7 @@ bool check_lock(FolderLock* lock) {
     std::string now;
     const bool moved = !find_folder(*lock, &now);
     if (moved) {
-        std::error_code none;           // there may be no current folder
-        const std::filesystem::path here = std::filesystem::current_path(none);
-        const std::string relative = std::filesystem::path(now).lexically_relative(here);
-        lock->path = relative.empty() || relative.starts_with("..") ? now : relative;
+        lock->path = real_path(now);
         const std::lock_guard guard(names_mutex);
         names[lock->held] = lock->path;
     }

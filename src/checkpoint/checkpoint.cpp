@@ -127,7 +127,7 @@ std::string checkpoint_named(const std::string& path) {
 }
 
 std::string resolve_model_folder(const std::string& path, const std::string& other) {
-    const std::string folder = checkpoint_named(path);
+    const std::string folder = real_path(checkpoint_named(path));
     const auto has = [&](const std::string& name) { return file_exists(path_join(folder, name)); };
     if (has("DONE") || has("state.json") || (is_directory(folder) && step_of(base_name(folder)) >= 0)) {
         if (const std::string why = verify_checkpoint(folder, true); !why.empty())
@@ -136,7 +136,7 @@ std::string resolve_model_folder(const std::string& path, const std::string& oth
     }
     if (has("model.safetensors") || has("model.safetensors.index.json") || has(other)) return folder;
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
-    if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && folder[0] != '/' && folder[0] != '.')
+    if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && !is_directory(parent_folder(folder)))
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
             "hf download %s --local-dir %s", path.c_str(), folder.c_str(), base_name(folder).c_str());
     const bool shards = !expand_glob(path_join(folder, "model-*.safetensors")).empty();

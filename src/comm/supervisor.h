@@ -9,8 +9,7 @@
 void report_out_dir(const std::string& out_dir, const std::string& id = "");
 double job_seconds();       // seconds since this process or its supervisor was started
 int job_restarts();         // how often the supervisor has restarted the job
-std::string newest_checkpoint(const std::string& out_dir);      // its name, from ckpt/latest; "": nothing is saved
 
 // In a restarted rank, if the run's folder is known: sets *out_dir to it and *resume to "auto", and returns true; the
-// caller must then ignore --force. If nothing was saved in that folder, a --resume PATH is left unchanged.
+// caller must then ignore --force.
 bool follow_supervisor(std::string* out_dir, std::string* resume);

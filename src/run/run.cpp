@@ -25,20 +25,21 @@ const std::string& Run::shown() const { return lock ? lock->path : out_dir; }
 
 namespace {
 
-// Returns the run folder that `path` means: `path` itself, or the run whose checkpoint it is. Returns "" if neither.
+// Returns the real path of the run folder that `path` means: `path` itself, or the run whose checkpoint it is. Returns
+// "" if neither.
 std::string run_of(const std::string& path) {
-    const std::string folder = checkpoint_named(path);
-    if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
-    if (file_exists(path_join(folder, "metrics.jsonl"))) return folder;
-    const std::string run = path_join(folder, "../..");          // OUT/ckpt/step_N
-    if (!file_exists(path_join(folder, "state.json")) || !file_exists(path_join(run, "config.json"))) return "";
-    const size_t slash = folder.rfind("/ckpt/");
-    return slash == std::string::npos ? run : folder.substr(0, slash);
+    const auto has = [](const std::string& folder, const char* name) { return file_exists(path_join(folder, name)); };
+    const std::string named = checkpoint_named(path), real = real_path(named);
+    if (has(real, "metrics.jsonl") || (has(real, "config.json") && has(real, "ckpt"))) return real;
+    if (!has(real, "state.json")) return "";
+    for (const std::string& run : {real + "/../..", parent_folder(parent_folder(named))})  // OUT/ckpt may be a link
+        if (has(run, "config.json")) return real_path(run);
+    return "";
 }
 
 // Returns a path's part of a run's name: the first 32 bytes of its stem, with _ for all but letters, digits, - and .
 std::string name_of(const std::string& path) {
-    const std::filesystem::path real = std::filesystem::weakly_canonical(path);     // of "." or runs/last, too
+    const std::filesystem::path real = real_path(path);         // of "." or runs/last, too
     std::string all = is_directory(real.string()) ? real.filename() : real.stem(), name;
     if (all.starts_with('*')) all = real.parent_path().filename();                  // "shards/*.bin"
     for (const char c : all.substr(0, 32))
@@ -67,9 +68,8 @@ std::string newest_run() {
     std::pair<std::filesystem::file_time_type, std::string> newest = {std::filesystem::file_time_type::min(), ""};
     for (const std::string& log : expand_glob("runs/*/metrics.jsonl")) {
         std::error_code error;
-        if (std::filesystem::is_symlink(parent_folder(log), error)) continue;       // runs/last
         const auto written = std::filesystem::last_write_time(log, error);
-        if (!error) newest = std::max(newest, {written, parent_folder(log)});
+        if (!error) newest = std::max(newest, {written, real_path(parent_folder(log))});
     }
     return newest.second;
 }
@@ -111,7 +111,7 @@ std::string fresh_id() {
 // Returns the folder of the run that --resume means. kExitNoInput if there is none; kExitUsage if --out-dir is another.
 std::string folder_to_resume(const Options& o) {
     const bool chosen = o.resume != "auto";
-    const std::string folder = chosen ? run_of(o.resume) : o.out_dir.empty() ? newest_run() : without_slash(o.out_dir);
+    const std::string folder = chosen ? run_of(o.resume) : o.out_dir.empty() ? newest_run() : real_path(o.out_dir);
     if (folder.empty())
         die(kExitNoInput, "--resume: got %s, want a run or checkpoint folder", chosen ? o.resume.c_str() : "no runs/*");
     if (chosen && !o.out_dir.empty() && run_of(o.out_dir) != folder)
@@ -131,15 +131,16 @@ void check_files(const std::string& folder) {
 // Rank 0 chooses the run's folder and checkpoint and puts them into *run. On a resume it returns the text of the run's
 // config.json, even if the run never saved; "" if there is none.
 std::string choose_folder(const Options& o, Run* run) {
-    run->out_dir = without_slash(o.out_dir);
+    run->out_dir = real_path(o.out_dir);
     if (o.resume.empty()) return "";
-    const std::string folder = run->out_dir = folder_to_resume(o), asked = without_slash(o.resume);
+    const std::string folder = run->out_dir = folder_to_resume(o);
     const std::string latest = path_join(folder, "ckpt/latest"), config = path_join(folder, "config.json");
     check_files(folder);
     // The lock comes before the choice of a checkpoint, because a run that holds the lock may be saving a newer one.
     if (!o.dry_run && is_directory(folder)) lock_run(run);
     run->id = run_id(config);
-    run->checkpoint = asked == "auto" || asked == folder ? find_checkpoint(folder) : resolve_model_folder(asked);
+    const bool newest = o.resume == "auto" || real_path(o.resume) == folder;
+    run->checkpoint = newest ? find_checkpoint(folder) : resolve_model_folder(o.resume);
     const std::string of = run->resumed() ? run_id(path_join(run->checkpoint, "state.json")) : "";
     if (run->id.empty()) run->id = of;
     // Since a supervised run last checked its folder, a user may have moved it, and another run may have its name now.
@@ -200,7 +201,7 @@ Run find_run(Options* options, Comm* comm) {
 void claim_run(Run* run, Options* options, const std::string& model, Comm* comm) {
     if (comm->rank == 0 && !run->lock) {
         const bool fresh = !is_directory(run->out_dir);
-        if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
+        if (run->out_dir.empty()) run->out_dir = real_path(make_default_folder(*options));
         check_folder(run, *options, model);
         make_directories(run->out_dir);
         lock_run(run);
@@ -227,12 +228,11 @@ void unclaim_run(const Run& run) try {
 } catch (...) {}                // the main and the watching thread may both remove it
 
 void name_last(const std::string& folder) {
-    if (parent_folder(folder) != "runs") return;
+    if (real_path(parent_folder(folder)) != real_path("runs")) return;
     std::error_code ignored;
     std::filesystem::remove("runs/.last", ignored);
     std::filesystem::create_directory_symlink(base_name(folder), "runs/.last", ignored);
-    if (!is_directory("runs/last") || std::filesystem::is_symlink("runs/last", ignored))
-        std::filesystem::rename("runs/.last", "runs/last", ignored);
+    std::filesystem::rename("runs/.last", "runs/last", ignored);    // fails if a user has made that a folder
 }
 
 std::vector<std::string> event_files(const std::string& folder) {

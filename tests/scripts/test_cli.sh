@@ -139,7 +139,7 @@ LOCKSTEP_FAULT="rank=0,step=1,at=bwd,do=nan;rank=0,step=5,at=bwd,do=nan" \
 check "a skipped step is not saved, unless it is the last one" test \
     "$(ls "$tmp/skips/ckpt" | grep step | tr '\n' ' ')" = "step_00000004 step_00000006 "
 mkdir "$tmp/bin" && ln -s "$(command -v "$train")" "$tmp/bin/train_gpt"
-expect "through PATH it names a tool that is there" 0 "^ +$(readlink -f "$tools")/export $tmp/by_path --hf" \
+expect "through PATH it names a tool that is there" 0 "^ +$(readlink -f "$tools")/export by_path --hf" \
     sh -c "cd '$tmp' && PATH='$tmp/bin':\$PATH train_gpt $tiny --data '$PWD/$lines' --out-dir '$tmp/by_path'"
 
 # ---- eval, sample
@@ -513,8 +513,11 @@ expect "a sequence as long as can be" 65 'want at least 2147483648 in' $train --
     --device cpu
 program=$(realpath "$train")
 mkdir "$tmp/gone"
-expect "a current folder that was deleted" 1 'error: \.: No such file' \
+expect "a current folder that was deleted" 74 'cannot make folder: runs: No such file' \
     sh -c "cd '$tmp/gone' && rmdir '$tmp/gone' && '$program' --data . --device cpu"
+mkdir "$tmp/gone"
+expect "which a run with whole paths does not need" 0 '^done ' \
+    sh -c "cd '$tmp/gone' && rmdir '$tmp/gone' && '$program' $tiny --data '$root/$lines' --out-dir '$tmp/nowhere'"
 
 # ---- tools
 expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"

@@ -99,6 +99,75 @@ check "moved and made again by another run, and a rank is killed" taken_over new
 check "moved and not made again, and a rank is killed" taken_over none
 job=$alone
 
+# A run is its real folder, however it is named, and runs/last follows it. In the folder n: runs/a is the run, mine and
+# half are links. link DIR TO: makes a link of a folder, and puts that to disk/TO.
+two=$(echo "$job" | sed 's/batch-size 16/batch-size 32/; s/eval-every 0/eval-every 5/')
+mkdir -p "$tmp/made/disk" && (cd "$tmp/made" && ln -s runs/last mine && ln -s runs/last/ckpt/step_00000005 half &&
+    $train $two --steps 10 --save-every 5 --keep 0 --out-dir runs/a >/dev/null 2>&1 && ln -s last runs/newest)
+anew() { rm -rf "$tmp/n" && cp -a "$tmp/made" "$tmp/n" && cd "$tmp/n"; }
+link() { mv "$1" disk/"$2" && ln -s "$tmp/n/disk/$2" "$1"; }
+follows() {         # RUN: runs/last is a link to it, and $tmp/n.log names it, and no link
+    [ "$(readlink runs/last)" = "$1" ] && has "$tmp/n.log" "^output .*$1\$" || { ls -l runs; tail -n 3 "$tmp/n.log"
+        return 1; }
+    ! grep -E '/last|mine|half|newest' "$tmp/n.log"
+}
+named() (           # WHERE NAME HOW: a resume by that name there; HOW: "plain", or arguments of link
+    anew && { [ "$3" = plain ] || link $3; } || return 1
+    (cd "$1" && $train --resume "$2" --steps 12 >"$tmp/n.log" 2>&1) && follows a
+)
+while read -r where name how; do
+    check "--resume $name in $where, $how" named "$where" "$(echo "$name" | sed "s|^/|$tmp/n/|")" "$how"
+done <<END
+. runs/last plain
+. runs/last/ plain
+. ./runs//last/. plain
+. /runs/last plain
+. runs/last/ckpt/best plain
+. runs/last/ckpt/step_00000005 plain
+. mine plain
+. half plain
+. runs/newest plain
+runs last plain
+runs/a . plain
+runs/a/ckpt latest plain
+runs/a/ckpt/step_00000005 . plain
+. runs/last runs all
+. runs/a runs all
+. runs/last/ckpt/best runs/a/ckpt c
+. /runs/last/ckpt/step_00000005 runs/a/ckpt c
+END
+begun() (           # OUT [OPTION...]: a new run there
+    anew && $train $job --steps 2 --out-dir "$@" >"$tmp/n.log" 2>&1 && follows "${1##*/}"
+)
+for name in ./runs/b "$tmp/n/runs/b" runs/../runs/b; do check "--out-dir $name" begun $name; done
+into_last() (
+    anew && $train $job --steps 2 --out-dir runs/last --force >"$tmp/n.log" 2>&1 && follows a && [ ! -L runs/a ]
+)
+check "--out-dir runs/last --force" into_last
+turned() (          # what an older program left: a link to itself
+    anew && ln -sfn last runs/last || return 1
+    $train --resume runs/last >"$tmp/n.log" 2>&1; [ $? -eq 66 ] && has "$tmp/n.log" 'got runs/last, want' || return 1
+    $train sample runs/last >"$tmp/n.log" 2>&1; [ $? -eq 66 ] && has "$tmp/n.log" 'no model: runs/last' || return 1
+    $train --resume auto --steps 12 >"$tmp/n.log" 2>&1 && follows a
+)
+check "runs/last -> last" turned
+relaunched() (
+    anew && LOCKSTEP_FAULT="rank=1,step=17,at=fwd,do=kill,try=0" \
+        $faulty --resume runs/last --steps 20 --np 2 >"$tmp/n.log" 2>&1 || { tail -n 3 "$tmp/n.log"; return 1; }
+    has "$tmp/n.log" 'again .*, from step_000000' && [ "$(cat runs/a/ckpt/latest)" = step_00000020 ] && follows a
+)
+check "--np 2 --resume runs/last, and a rank is killed" relaunched
+adrift() (          # while it goes on from runs/last, a newer run takes that name
+    anew && $train --init runs/last --lora 8 $two --steps 2 --out-dir runs/b >"$tmp/n.log" 2>&1 &&
+        $train --resume runs/b --steps 4 >"$tmp/n.log" 2>&1 && follows b || { tail -n 3 "$tmp/n.log"; return 1; }
+)
+check "--init runs/last --lora, and its resume" adrift
+moves_auto() (      # a run on another disk
+    anew && mv runs/a disk/a && ln -s ../disk/a runs/x && $train --resume auto --steps 12 >"$tmp/n.log" 2>&1 &&
+        has "$tmp/n.log" '^output  disk/a$'
+)
+check "--resume auto finds a run that is a link" moves_auto
+
 # Parts of it go away: what can be made again is.
 rotated() {
     rm -rf "$tmp/x"

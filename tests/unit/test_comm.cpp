@@ -1208,26 +1208,17 @@ TEST(np_restarts) {
            "code %d: %s %s", fruitless.code, log2.c_str(), fruitless.said.c_str());
 }
 
-// A checkpoint in the run's folder goes before the one that was named.
+// The run's folder goes before what was named, which may be another run by now, such as runs/last.
 TEST(restarted_ranks_go_on) {
-    char dir[] = "/tmp/lockstep-follow-XXXXXX";
-    EXPECT(mkdtemp(dir), "mkdtemp");
-    const std::string d = dir, latest = d + "/ckpt/latest";
     const auto resume_of = [&](const char* given) {
         std::string out_dir, resume = given;
         follow_supervisor(&out_dir, &resume);
         return out_dir + "|" + resume;
     };
     EXPECT(resume_of("") == "|" && resume_of("p") == "|p", "without a supervisor");
-    setenv("LOCKSTEP_OUT_DIR", dir, 1);
-    EXPECT(resume_of("") == d + "|auto" && resume_of("p") == d + "|p", "%s %s", resume_of("").c_str(),
-           resume_of("p").c_str());
-    mkdir((d + "/ckpt").c_str(), 0700);
-    write_file_atomic(latest, "step_00000001\n");
-    EXPECT(resume_of("") == d + "|auto" && resume_of("p") == d + "|auto", "%s %s", resume_of("").c_str(),
-           resume_of("p").c_str());
+    setenv("LOCKSTEP_OUT_DIR", "d", 1);
+    EXPECT(resume_of("") == "d|auto" && resume_of("p") == "d|auto", "%s", resume_of("p").c_str());
     unsetenv("LOCKSTEP_OUT_DIR");
-    remove_tree(d);
 }
 
 TEST(killed_supervisor_takes_its_ranks_along) {

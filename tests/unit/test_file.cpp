@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include "src/base/file.h"
 #include "tests/test.h"
 
@@ -224,6 +225,20 @@ TEST(paths) {
     EXPECT(path_join("a", "b") == "a/b" && path_join("a/", "b") == "a/b" && path_join("", "b") == "b" &&
                path_join("a", "/b") == "/b", "path_join");
     EXPECT(file_exists(program_path()) && program_path()[0] == '/', "%s", program_path().c_str());
+}
+
+TEST(real_paths) {
+    TempFolder dir;
+    const std::string here = std::filesystem::current_path().string();
+    const std::string real = std::filesystem::canonical(dir.path).string();
+    std::filesystem::create_directory_symlink(here, dir / "here");
+    std::filesystem::create_symlink("itself", dir / "itself");
+    const std::pair<std::string, std::string> cases[] = {
+        {"src//base/", "src/base"}, {"./src/../src", "src"}, {here + "/src", "src"}, {dir / "here/src/", "src"},
+        {"absent/x/", "absent/x"}, {".", here}, {here, here}, {"./-x", here + "/-x"}, {"./.x", here + "/.x"},
+        {dir / "absent/", real + "/absent"}, {dir / "itself", dir / "itself"}, {"", ""}, {"/", "/"}};
+    for (const auto& [path, want] : cases)
+        EXPECT(real_path(path) == want, "%s: got %s, want %s", path.c_str(), real_path(path).c_str(), want.c_str());
 }
 
 TEST(folders) {
