@@ -60,7 +60,7 @@ struct Missed : Error {};
                              const std::string& cure) {
     char host[65];
     int pid = 0;
-    has_ended(read_kernel_file(file), host, &pid);
+    if (has_ended(read_kernel_file(file), host, &pid)) pid = 0;    // one that can only read the file has not set it
     const std::string by = pid ? format("by process %d on %s", pid, host) : "by a process that does not say who";
     throw Missed{{kExitWrite, format("%s is in use: %s: %s; wait until that has ended%s", what,
                                      shown_path(folder).c_str(), by.c_str(), cure.c_str())}};
@@ -84,7 +84,7 @@ void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
     char host[65];
     for (int pid;;) {
         const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-        if (const Descriptor file(open(path.c_str(), flags, 0644)); file.fd >= 0) {
+        if (const Descriptor file(open(path.c_str(), flags, 0666)); file.fd >= 0) {
             const bool written = write(file.fd, claim.data(), claim.size()) == ssize_t(claim.size());
             if (!written || fsync(file.fd) != 0) die_unlocked(what, path);
             lock->claim = claim;
@@ -126,7 +126,10 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
     }
     const std::string file = path_join(lock->held, ".lock");
     do {            // again if another process has removed the file that this one has just opened
-        lock->file = Descriptor(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+        lock->file = Descriptor(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+        // In a group's folder it may be another user's, and only readable. Most file systems can lock it all the same.
+        if (lock->file.fd < 0 && errno == EACCES && eaccess(lock->held.c_str(), W_OK) == 0)
+            lock->file = Descriptor(open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
         if (lock->file.fd < 0) die_unlocked(what, file);
         const int error = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
         if (error == EWOULDBLOCK) die_in_use(what, lock->held, file, cure);

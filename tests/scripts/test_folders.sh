@@ -168,6 +168,22 @@ moves_auto() (      # a run on another disk
 )
 check "--resume auto finds a run that is a link" moves_auto
 
+# A group shares a run: the locks obey the umask, and one that is another's and can only be read is locked.
+modes() (
+    rm -rf "$tmp/x"; umask 002; $train $job --steps 1 --out-dir "$tmp/x" >/dev/null 2>&1
+    [ "$(stat -c %a "$tmp/x/.lock" "$tmp/x/ckpt/.lock" | uniq)" = 664 ]
+)
+check "locks obey the umask" modes
+plainly=
+[ "$(id -u)" -ne 0 ] || plainly="setpriv --bounding-set=-dac_override,-dac_read_search"
+chmod 444 "$tmp/x/.lock" "$tmp/x/ckpt/.lock"
+if [ "$(id -u)" -ne 0 ] || $plainly true 2>/dev/null; then
+    expect "a lock that can only be read" 0 '^done ' $plainly $train --resume "$tmp/x" --steps 2
+    chmod 555 "$tmp/x"
+    expect "not in a folder that is read-only" 74 'cannot lock the run' $plainly $train --resume "$tmp/x" --steps 3
+    chmod 755 "$tmp/x"
+else skip "a lock that can only be read" "no setpriv"; fi
+
 # Parts of it go away: what can be made again is.
 rotated() {
     rm -rf "$tmp/x"
