@@ -156,9 +156,9 @@ int run(const Words& words, std::string into, bool answers) {
     if (into.empty()) {
         into = import_into_cache(words[0], [] {});
     } else {
-        if (file_exists(into) && !(is_directory(into) && list_directory(into).empty()))
-            die(kExitUsage, "-o: %s: it exists; give a new name", into.c_str());
         const Head head = read_head(words[0]);
+        if (rmdir(into.c_str()) != 0 && errno != ENOENT)
+            die(kExitUsage, "-o: %s: it exists; give a new name", into.c_str());
         make_folder(without_slash(into), [&](const std::string& work) { fill(words[0], head, work, [] {}); });
     }
     std::printf("%s\n", escape_control(into).c_str());

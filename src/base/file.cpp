@@ -152,7 +152,8 @@ std::vector<std::string> list_directory(const std::string& path) {
         names.clear();
         if (folder) errno = 0;
         for (const dirent* e; folder && (e = ::readdir(folder.get())); errno = 0)
-            if (const std::string name = e->d_name; name != "." && name != "..") names.push_back(name);
+            if (const std::string name = e->d_name; name != "." && name != ".." && name != "lost+found")
+                names.push_back(name);
         return errno ? -1 : 0;
     };
     if (patiently(path, list) != 0) fail_read("cannot list", path);

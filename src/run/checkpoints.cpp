@@ -26,8 +26,7 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     auto c = std::make_unique<Checkpoints>(Checkpoints{.comm = comm, .report = report});
     if (comm->rank != 0) return c.release();
     // On a resume and with --force this check would come too early: old files are removed before the first save.
-    if (o.save_every > 0 && !run.resumed() && !run.overwrite)
-        require_space(run.folder(), files);
+    if (o.save_every > 0 && !run.resumed() && !o.force) require_space(run.folder(), files);
     // A process that ends waits at most --timeout seconds for the save under way, because a disk may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_wait(seconds); });
     c->saver = saver_create(files, copy, run.folder(), o.keep);

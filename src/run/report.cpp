@@ -94,7 +94,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
     const Options& o = *r->options;
-    empty_run(*r->run);
+    empty_run(*r->run, o.force);
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
     const std::string metrics = path_join(r->run->folder(), "metrics.jsonl"), before = read_file(metrics);

@@ -18,6 +18,6 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 
 // Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk is missing.
 void claim_checkpoints(const Run& run);
-void empty_run(const Run& run);         // --force: removes the old run's files; called after the last check
+void empty_run(const Run& run, bool force);     // --force: removes the old run's files; called after the last check
 std::vector<std::string> event_files(const std::string& folder);    // this program's TensorBoard files: sorted paths
 void name_last(const std::string& folder);      // points the link runs/last to a folder in runs/; ignores failures

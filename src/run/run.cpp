@@ -83,17 +83,15 @@ void lock_run(Run* run) {
     if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
-constexpr char kCache[] = "cache";          // where build/prep puts tokens if the user has no cache folder
-
-// Returns whether the folder holds nothing but locks, a cache, and a ckpt/ with nothing but locks. A user may have made
-// ckpt/, as a link to another disk, before the run.
-bool is_empty_run(const std::string& folder) {
+// Returns whether the folder holds what a run writes: its config, log, event files or checkpoints. It may hold other
+// files, such as the job's own log, and ckpt/, which a user has made as a link to another disk.
+bool has_run(const std::string& folder) {
     const std::string ckpt = path_join(folder, "ckpt");
-    for (const std::string& inside : {folder, ckpt})
-        for (const std::string& name : is_directory(inside) ? list_directory(inside) : std::vector<std::string>())
-            if (name != ".lock" && name != ".locked" && !(inside == folder && (name == "ckpt" || name == kCache)))
-                return false;
-    return true;
+    for (const char* name : {"config.json", "metrics.jsonl", "ckpt/latest"})
+        if (file_exists(path_join(folder, name))) return true;
+    for (const std::string& name : is_directory(ckpt) ? list_directory(ckpt) : std::vector<std::string>())
+        if (name.find("step_") != name.npos) return true;
+    return is_directory(folder) && !event_files(folder).empty();
 }
 
 // Returns whether the run's log mentions a checkpoint.
@@ -124,7 +122,7 @@ void check_files(const std::string& folder) {
     for (const auto& [name, key] : {std::pair("config.json", "\"run\""), {"metrics.jsonl", "\"event\""}}) {
         const std::string path = path_join(folder, name), text = file_exists(path) ? read_file(path) : "";
         if (text.find('\n') != text.npos && text.find(key) == text.npos)
-            die(kExitUsage, "--resume: %s: got another program's, want a run's; try another --out-dir", path.c_str());
+            die(kExitUsage, "%s: got another program's, want a run's; try another --out-dir", path.c_str());
     }
 }
 
@@ -159,13 +157,11 @@ std::string choose_folder(const Options& o, Run* run) {
     return saved;
 }
 
-// Sets run->overwrite if the folder has files. kExitUsage if it has and is not a run's or --force is missing, if a new
-// run would overwrite its own inputs there, or if the frozen model of --init is in it.
-void check_folder(Run* run, const Options& o, const std::string& model) {
+// Throws kExitUsage if the folder has a run and --force is missing, or if a new run would overwrite another program's
+// files or its own inputs there.
+void check_folder(const Run* run, const Options& o, const std::string& model) {
+    check_files(run->out_dir);
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
-    if (o.tuning.freezes() && whole(o.init).starts_with(whole(run->out_dir)))
-        die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
-            run->out_dir.c_str());
     const std::pair<const char*, std::string> inputs[] = {
         {"--init", o.init}, {"--init", model}, {"--data", o.data}, {"--val-data", o.val_data},
         {"--tokenizer", o.tokenizer}, {"--task", o.task}};
@@ -174,9 +170,8 @@ void check_folder(Run* run, const Options& o, const std::string& model) {
             if (file_exists(path) && whole(path).starts_with(whole(path_join(run->out_dir, removed))))
                 die(kExitUsage, "--out-dir: %s: %s reads %s, which a new run there overwrites; give another folder",
                     run->out_dir.c_str(), option, path.c_str());
-    run->overwrite = !is_empty_run(run->out_dir);
-    if (run->overwrite && (!o.force || run_of(run->out_dir).empty()))
-        die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites a run",
+    if (!o.force && has_run(run->out_dir))
+        die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it",
             run->out_dir.c_str());
 }
 
@@ -221,8 +216,8 @@ void claim_checkpoints(const Run& run) {
 }
 
 void unclaim_run(const Run& run) try {
-    if (!run.created || !is_empty_run(run.out_dir)) return;
-    remove_tree(path_join(run.out_dir, kCache));
+    if (!run.created || has_run(run.out_dir)) return;
+    remove_tree(path_join(run.out_dir, "cache"));       // tokens, if the user has no cache folder
     for (const char* name : {"ckpt/.lock", "ckpt", ".lock"}) ::remove(path_join(run.out_dir, name).c_str());
     rmdir(run.out_dir.c_str());
 } catch (...) {}                // the main and the watching thread may both remove it
@@ -243,9 +238,9 @@ std::vector<std::string> event_files(const std::string& folder) {
     return paths;
 }
 
-void empty_run(const Run& run) {
+void empty_run(const Run& run, bool force) {
     remove_temporaries(path_join(run.folder(), "config.json"));
-    if (!run.overwrite) return;
+    if (!force || run.resumed()) return;
     remove_checkpoints(run.folder());
     remove_tree(path_join(run.folder(), "config.json"));
     for (const std::string& path : event_files(run.folder())) remove_tree(path);

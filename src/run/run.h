@@ -19,7 +19,6 @@ struct Run {
     std::string out_dir;
     std::string checkpoint;             // the folder to resume from; empty: a fresh start
     std::string id = "";                // random; every checkpoint contains it; only rank 0's counts
-    bool overwrite = false;             // --force was given, and the folder is not empty
     bool created = false;               // this process made the folder
     // Rank 0's locks of the folder and of ckpt/ in it, which may be a link to another disk.
     std::shared_ptr<FolderLock> lock = nullptr, ckpt_lock = nullptr;

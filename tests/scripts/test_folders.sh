@@ -168,6 +168,30 @@ moves_auto() (      # a run on another disk
 )
 check "--resume auto finds a run that is a link" moves_auto
 
+# Names that a run writes decide whether a folder is new: what else is in it does not count.
+while read -r code file; do
+    rm -rf "$tmp/x" && mkdir -p "$tmp/x/${file%/*}"
+    case $file in */) ;; *) echo "a line" >"$tmp/x/$file" ;; esac
+    expect "a folder with $file" "$code" '^done |not empty|another program' $train $job --steps 1 --out-dir "$tmp/x"
+    check "... which stays" test -e "$tmp/x/$file"
+done <<END
+0 lost+found/
+0 ckpt/lost+found/
+0 ./train.log
+0 wandb/run/
+0 ckpt/model.pt
+0 ./events.out.tfevents.1.host
+2 ./events.out.tfevents.0000000001.lockstep
+2 ckpt/step_00000003/
+2 ckpt/latest
+2 ./config.json
+2 ./metrics.jsonl
+END
+: >"$tmp/x/metrics.jsonl"
+expect "--force overwrites a log that has nothing" 0 '^done ' $train $job --steps 1 --out-dir "$tmp/x" --force
+echo '{"loss": 3}' >"$tmp/x/metrics.jsonl"
+expect "... but not another program's" 2 "another program's" $train $job --steps 1 --out-dir "$tmp/x" --force
+
 # A group shares a run: the locks obey the umask, and one that is another's and can only be read is locked.
 modes() (
     rm -rf "$tmp/x"; umask 002; $train $job --steps 1 --out-dir "$tmp/x" >/dev/null 2>&1

@@ -71,7 +71,7 @@ check "a shorter context" $train --init "$tmp/gpt2" --lora 8 $of_all --steps 2 -
 short() { [ "$($train eval "$tmp/short" $text)" = "$($train eval "$tmp/short" $text --seq-len 8)" ]; }
 check "stays the run's" short
 cp -r "$tmp/gpt2-run" "$tmp/first"
-expect "--force where the model is" 2 'the model of --init is in it' "$train" --init "$tmp/first" --lora 8 $of_all \
+expect "--force where the model is" 2 'which a new run there overwrites' "$train" --init "$tmp/first" --lora 8 $of_all \
     --steps 2 --out-dir "$tmp/first" --force
 check "which stays" $train eval "$tmp/first" $text
 check "a tokenizer of more tokens" $train $text --tokenizer bpe:300 --layers 1 --heads 2 --channels 32 --seq-len 16 \

@@ -86,6 +86,8 @@ kept() { for f in $mine; do [ "$(cat "$1/$f")" = mine ] || { echo "$f is gone"; 
 mkdir -p "$tmp/mine/photos.tmp_backup" "$tmp/late/photos.tmp_backup"
 for f in $mine; do echo mine | tee "$tmp/mine/$f" >"$tmp/late/$f"; done
 expect "a folder with somebody's files" 2 'not empty' "$prep" "$tmp/in" $plan -o "$tmp/mine"
+mkdir -p "$tmp/volume/lost+found"
+expect "the root of a disk" 0 'next ' "$prep" "$tmp/in" $plan -o "$tmp/volume"
 expect "a finished one" 0 'finished already' "$prep" "$tmp/broken" $plan -o "$tmp/late"
 check "leaves them" kept "$tmp/mine"
 check "so does that" kept "$tmp/late"
