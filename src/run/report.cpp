@@ -119,6 +119,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
     if (run.lock && run.resumed()) {
         repair_names(run.checkpoint, at.best_step);
+        for (const std::string& change : options.changed) warn("without effect on a finished run: %s", change.c_str());
         std::printf("%s: finished: %lld steps; a larger --steps goes on\nnext    %s --resume %s --steps %lld\n",
                     run.out_dir.c_str(), (long long)at.step, shell_quote(options.program).c_str(),
                     shell_quote(run.out_dir).c_str(), (long long)(2 * at.step));

@@ -111,7 +111,8 @@ std::string folder_to_resume(const Options& o) {
     const bool chosen = o.resume != "auto";
     const std::string folder = chosen ? run_of(o.resume) : o.out_dir.empty() ? newest_run() : real_path(o.out_dir);
     if (folder.empty())
-        die(kExitNoInput, "--resume: got %s, want a run or checkpoint folder", chosen ? o.resume.c_str() : "no runs/*");
+        die(kExitNoInput, "--resume: got %s, want a run or checkpoint folder%s",
+            chosen ? o.resume.c_str() : "no runs/*", chosen ? "" : "; with --out-dir DIR it begins there at step 0");
     if (chosen && !o.out_dir.empty() && run_of(o.out_dir) != folder)
         die(kExitUsage, "--out-dir: got another run than --resume %s; leave it out", o.resume.c_str());
     return folder;

@@ -508,6 +508,12 @@ last() {
 }
 root=$PWD
 check "runs/last is the last run" last
+(cd "$tmp/home" && "$(realpath "$train")" --resume auto --lr 7e-3 >"$tmp/finished.log" 2>&1)
+check "a finished run says which options had no effect" grep -q \
+    'warning: without effect on a finished run: --lr: got 0.007, the run has 0.001' "$tmp/finished.log"
+mkdir "$tmp/bare"
+expect "a first start without --out-dir" 66 'no runs/\*, .* with --out-dir DIR it begins' \
+    sh -c "cd '$tmp/bare' && '$(realpath "$train")' --resume auto"
 
 expect "a sequence as long as can be" 65 'want at least 2147483648 in' $train --seq-len 2147483647 --batch-size 1 \
     --device cpu
