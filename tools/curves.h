@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <set>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "tools/tool.h"
 
 enum Axis { kSteps, kTokens, kSeconds };        // kSeconds: time in which the run was on
 using Place = std::array<double, 3>;            // a position on each Axis
@@ -32,7 +32,7 @@ inline const char* run_color(size_t run) { return run_colors[run % std::size(run
 
 // A run's log. The file may hold anything: a field that is missing becomes an empty text, or a point that is NaN.
 struct RunLog {
-    std::string file, folder, name;             // file: metrics.jsonl; name: the last part of the folder's real path
+    std::string file, folder, name;             // file: metrics.jsonl; folder: a real path; name: its last part
     // Every number of the train events under its name, and of other events: val and bpb of validations, stall_ms of
     // checkpoints, "task NAME" with the share of right answers. Two are computed: rest_ms is the step without
     // computation and exposed communication, spread_ms the slowest rank's computation minus the fastest's.
@@ -44,12 +44,10 @@ struct RunLog {
 
     // path: a run's folder, or its metrics.jsonl.
     explicit RunLog(const std::string& path) {
-        const bool is_folder = is_directory(path);
-        file = is_folder ? path_join(path, "metrics.jsonl") : path;
-        folder = is_folder ? path : parent_folder(path);
-        std::error_code error;                  // runs/last is a link: its target's name is the run's
-        const std::filesystem::path own = std::filesystem::canonical(folder, error);
-        name = base_name(error ? folder : own.string());
+        const bool is_log = file_exists(path) && !is_directory(path);
+        folder = real_path(is_log ? parent_folder(path) : path);
+        file = path_join(folder, is_log ? base_name(path) : "metrics.jsonl");
+        name = base_name(folder);
     }
     // Reads what was added since the last call, or all if the file has been replaced. Throws kExitNoInput.
     void read() {
@@ -162,8 +160,38 @@ struct RunLog {
     }
 };
 
+using Runs = std::vector<RunLog>;
+
+// Returns the runs that the paths name, each once, as runs/* has runs/last, too, after use(&run). One of several for
+// which use() throws is left out with a warning.
+template <class F> Runs runs_of(const Words& paths, const F& use) {
+    Runs runs;
+    for (const std::string& path : paths) try {
+        RunLog run(path);
+        if (std::ranges::count(runs, run.file, &RunLog::file)) continue;
+        use(&run);
+        runs.push_back(std::move(run));
+    } catch (const Error& error) {
+        if (paths.size() == 1) throw;
+        warn("left out: %s", error.message.c_str());
+    }
+    if (runs.empty()) die(paths.empty() ? kExitUsage : kExitNoInput, "got no run, want one or more; see --help");
+    return runs;
+}
+
+// Writes a tool's file and prints its name. "-" is standard output.
+inline void write_output(const std::string& path, const std::string& text) {
+    if (path == "-") {
+        std::fwrite(text.data(), 1, text.size(), stdout);       // tool_main checks it
+        return;
+    }
+    write_file_atomic(path, text);
+    remove_temporaries(path);
+    std::printf("%s\n", path.c_str());
+}
+
 // Returns whether the runs' losses per token can be compared.
-inline bool same_tokenizer(const std::vector<RunLog>& runs) {
+inline bool same_tokenizer(const Runs& runs) {
     return std::ranges::all_of(runs, [&](const RunLog& run) {
         return run.option("tokenizer") == runs[0].option("tokenizer") &&
                run.option("vocab_size") == runs[0].option("vocab_size");

@@ -29,17 +29,22 @@ std::string unit_of(const std::string& y) {
     return y;
 }
 
+// Reads a run's log. kExitBadContent if the curve y is not in it.
+void read_run(const std::string& y, RunLog* run) {
+    run->read();
+    const bool scored = y == "loss" && !run->curve("val").empty();
+    if (scored || !smoothed(run->curve(y), 1).empty()) return;
+    std::string names;
+    for (const auto& [name, points] : run->curves) names += " " + name;
+    die(kExitBadContent, "%s: no %s in it%s%s; want a run's folder or its metrics.jsonl", run->file.c_str(),
+        y == "loss" ? "losses" : y.c_str(), names.empty() ? "" : ", only", names.c_str());
+}
+
 void add_run(const RunLog& run, const char* color, const Wish& wish, bool alone, Picture* picture) {
     const Points& raw = run.curve(wish.y);
     const Points dots = smoothed(wish.y == "loss" ? run.curve("val") : Points(), 1);    // without what is not finite
     const bool plain = wish.y == "lr" || wish.y == "bpb";
     const Points line = smoothed(raw, plain ? 1 : wish.window > 0 ? wish.window : double(raw.size()) / 100);
-    if (line.empty() && dots.empty()) {
-        std::string names;
-        for (const auto& [name, points] : run.curves) names += " " + name;
-        die(kExitBadContent, "%s: no %s in it%s%s; want a run's folder or its metrics.jsonl", run.file.c_str(),
-            wish.y == "loss" ? "losses" : wish.y.c_str(), names.empty() ? "" : ", only", names.c_str());
-    }
     // Several clouds of raw values hide each other.
     if (alone && !plain) picture->curves.push_back({raw, color, 1, 0.25, false});
     picture->curves.push_back({line, color, 1.8, 1, wish.y == "bpb"});
@@ -51,24 +56,16 @@ void add_run(const RunLog& run, const char* color, const Wish& wish, bool alone,
 }
 
 int run(const Words& paths, Wish wish) {
-    if (paths.empty()) die(kExitUsage, "got no run, want plot OUT... -o loss.svg");
     Picture picture;
     picture.axis = parse_axis(wish.x);
-    std::vector<RunLog> runs;
-    for (const std::string& path : paths) {
-        runs.emplace_back(path);
-        runs.back().read();
-    }
+    const Runs runs = runs_of(paths, [&](RunLog* run) { read_run(wish.y.empty() ? "loss" : wish.y, run); });
     const bool different = wish.y.empty() && !same_tokenizer(runs);
     if (wish.y.empty()) wish.y = different ? "bpb" : "loss";
     picture.title = wish.y == "loss" ? "Training and validation loss" : unit_of(wish.y);
     picture.unit = unit_of(wish.y) + (different ? ", since the runs have different tokenizers" : "");
     picture.log = wish.log;
     for (size_t i = 0; i < runs.size(); i++) add_run(runs[i], run_color(i), wish, runs.size() == 1, &picture);
-    if (wish.out.empty()) wish.out = path_join(runs[0].folder, wish.y + ".svg");
-    write_file_atomic(wish.out, picture.draw(true));
-    remove_temporaries(wish.out);
-    std::printf("%s\n", wish.out.c_str());
+    write_output(wish.out.empty() ? path_join(runs[0].folder, wish.y + ".svg") : wish.out, picture.draw(true));
     return kExitDone;
 }
 
@@ -80,7 +77,7 @@ int main(int argc, char** argv) {
         "usage: plot OUT... [options]\n"
         "Draws the training and validation losses of runs (folders, or metrics.jsonl files) as an SVG; build/report\n"
         "makes a page of all curves.\n",
-        {{"-o", "FILE", "default: loss.svg in the folder of the first", &wish.out},
+        {{"-o", "FILE", "default: loss.svg in the folder of the first; -: standard output", &wish.out},
          {"--y", "NAME", "another curve: bpb (the default for runs of different tokenizers), lr, grad_norm, tok_s, "
           "step_ms, compute_ms, ...", &wish.y},
          {"--x", "AXIS", "step, tokens or time, in which the run was on, without pauses before a resume", &wish.x},

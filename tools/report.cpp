@@ -200,25 +200,16 @@ std::string answer(Runs* runs, const std::string& path, std::string* type) {
     return path == "/" ? page(*runs, true) : path == "/data.json" ? data_json(*runs, true) : "";
 }
 
-int run(const Words& paths, std::string out, int port) {
-    if (paths.empty()) die(kExitUsage, "got no run, want report OUT... [-o report.html] or --serve [PORT]");
+int run(const Words& paths, const std::string& out, int port) {
     if (!out.empty() && port >= 0) die(kExitUsage, "got -o and --serve, want one of them");
-    Runs runs(paths.begin(), paths.end());
-    if (port >= 0) {
-        for (const std::string& path : paths)
-            if (!file_exists(path)) die(kExitNoInput, "%s: no such folder", path.c_str());
-        serve(port, [&](const std::string& path, std::string* type) { return answer(&runs, path, type); });
-        return kExitDone;
-    }
-    for (RunLog& run : runs) {
-        run.read();
-        if (run.events.empty() && run.curves.empty())
-            die(kExitBadContent, "%s: no events in it; want a run's folder or its metrics.jsonl", run.file.c_str());
-    }
-    if (out.empty()) out = path_join(runs[0].folder, "report.html");
-    write_file_atomic(out, page(runs, false));
-    remove_temporaries(out);
-    std::printf("%s\n", out.c_str());
+    Runs runs = runs_of(paths, [port](RunLog* run) {
+        if (port >= 0 && is_directory(run->folder)) return;        // its log may come
+        run->read();
+        if (run->events.empty() && run->curves.empty())
+            die(kExitBadContent, "%s: no events in it; want a run's folder or its metrics.jsonl", run->file.c_str());
+    });
+    if (port >= 0) serve(port, [&](const std::string& path, std::string* type) { return answer(&runs, path, type); });
+    else write_output(out.empty() ? path_join(runs[0].folder, "report.html") : out, page(runs, false));
     return kExitDone;
 }
 
@@ -232,7 +223,7 @@ int main(int argc, char** argv) {
         "       report OUT... --serve [PORT]\n"
         "Writes one page with the curves, times, events, samples and options of runs (folders, or metrics.jsonl "
         "files).\nIt opens in any browser and loads nothing from elsewhere.\n",
-        {{"-o", "FILE", "default: report.html in the folder of the first", &out},
+        {{"-o", "FILE", "default: report.html in the folder of the first; -: standard output", &out},
          {"--serve", "[PORT]", "shows the page to browsers on this machine while the runs go on, until Ctrl-C; the "
           "port is 6180", &port, {"from 0 to 65535", 0, 65535}, "6180"}}};
     return tool_main(tool, argc, argv, [&](const Words& paths) { return run(paths, out, port); });

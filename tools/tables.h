@@ -7,7 +7,6 @@
 
 namespace {
 
-using Runs = std::vector<RunLog>;
 constexpr size_t kRows = 20;            // about, in a table of numbers
 constexpr size_t kSamples = 40, kEvents = 200;  // the newest ones are shown
 

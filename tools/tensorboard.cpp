@@ -3,6 +3,7 @@
 // With --follow it goes on until its standard input ends (Ctrl-D); then it adds the last lines. The folder is the
 // working directory, so that it may be moved.
 #include <poll.h>
+#include "tools/curves.h"
 #include "tools/event_file.h"
 #include "tools/tool.h"
 
@@ -26,13 +27,15 @@ int main(int argc, char** argv) {
     int64_t every = 0;
     bool follows = false;
     const Tool tool = {"tensorboard",
-        "usage: build/tensorboard OUT [options]     writes an event file beside the run's metrics.jsonl\n",
+        "usage: build/tensorboard OUT... [options]     writes an event file beside each run's metrics.jsonl\n",
         {{"--eval-every", "N", "the newest start's", &every},
-         {"--follow", "", "goes on until standard input ends", &follows}}};
+         {"--follow", "", "of one run: goes on until standard input ends", &follows}}};
     return tool_main(tool, argc, argv, [&](const Words& words) {
-        if (words.size() != 1) die(kExitUsage, "tensorboard: want a run's folder; see build/tensorboard --help");
+        const auto write = [every](const RunLog* run) { EventFile(run->folder, every); };
+        if (!follows) return runs_of(words, write), int(kExitDone);
+        if (words.size() != 1) die(kExitUsage, "--follow: want one run's folder; see --help");
         if (chdir(words[0].c_str()) != 0) die(kExitNoInput, "%s: %s", words[0].c_str(), strerror(errno));
         EventFile file(".", every);
-        return follows ? follow(&file) : int(kExitDone);
+        return follow(&file);
     });
 }

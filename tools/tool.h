@@ -42,12 +42,18 @@ template <class F, class T> int code_of_errors(const F& run, const T& tell) {
     return told.code;
 }
 
-// Sets the tool's options and runs run(words), the other words, which returns an exit code.
+// Sets the tool's options and runs run(words), the other words, which returns an exit code. kExitWrite: standard output
+// has not taken all.
 template <class F> int tool_main(const Tool& tool, int argc, char** argv, const F& run) {
     set_program(tool.name);
     const Words words(argv + 1, argv + argc);
     if (contains(words, "--help") || contains(words, "-h")) return std::fputs(help_of(tool).c_str(), stdout), kExitDone;
-    return code_of_errors([&] { return run(read_options(tool.options, words)); }, print_error);
+    const auto all = [&] {
+        const int code = run(read_options(tool.options, words));
+        if (std::fflush(stdout) != 0 || std::ferror(stdout)) die(kExitWrite, "cannot write to standard output");
+        return code;
+    };
+    return code_of_errors(all, print_error);
 }
 
 // Writes a line to standard output at once. Throws kExitPeer if nobody reads it any more.

@@ -111,6 +111,39 @@ expect "a hostile name" 0 '' $tools/report "$tmp/odd & <b>\"'" -o "$page"
 check "is escaped" has '<h1>odd &amp; &lt;b&gt;&quot;&#39;</h1>'
 check "everywhere" lacks '& <b>'
 
+# ---- runs/*: each run once, and those without a log left out
+mkdir -p "$tmp/runs/empty" "$tmp/runs/begun" && echo words >"$tmp/runs/notes.txt"
+cp -r "$tmp/first" "$tmp/second" "$tmp/runs" && ln -s second "$tmp/runs/last" && ln -s gone "$tmp/runs/dangling"
+ln -s itself "$tmp/runs/itself" && head -n 1 "$tmp/first/metrics.jsonl" >"$tmp/runs/begun/metrics.jsonl"
+page=$tmp/all.html
+names() { grep -o '"name":"[^"]*"' "$page" | sort | tr '\n' ' '; }
+expect "runs/*" 0 'left out: .*/notes.txt: no events in it' $tools/report "$tmp"/runs/* -o "$page"
+check "has each run once" test "$(names)" = '"name":"begun" "name":"first" "name":"second" '
+while read -r paths; do
+    (cd "$tmp/runs" && $tools/report $paths -o "$page" >/dev/null)
+    check "$paths is one run" test "$(names)" = '"name":"second" '
+done <<END
+last second
+second second/metrics.jsonl
+./second/ $tmp/runs/second
+../runs/last/metrics.jsonl second
+second empty
+END
+expect "none is left" 66 'got no run, want one or more' $tools/report "$tmp/runs/empty" "$tmp/runs/dangling"
+expect "plot runs/*" 0 'left out: .*/begun/metrics.jsonl: no losses in it' $tools/plot "$tmp"/runs/* -o "$tmp/all.svg"
+check "draws each once" test "$(grep -c '>\(first\|second\)  ' "$tmp/all.svg")" -eq 2
+expect "TensorBoard's files of runs/*" 0 'left out: .*/empty' $tools/tensorboard "$tmp"/runs/*
+check "are one in each run" test "$(find "$tmp/runs" -name 'events.*' | sed 's|/[^/]*$||' | sort | uniq -d)" = ''
+expect "--follow of two" 2 'want one' $tools/tensorboard --follow "$tmp/first" "$tmp/second"
+
+# ---- -o -
+for tool in report plot; do
+    $tools/$tool "$tmp/first" -o "$tmp/to.$tool" >/dev/null
+    check "$tool -o - writes to standard output" sh -c "$tools/$tool '$tmp/first' -o - | cmp - '$tmp/to.$tool'"
+    expect "$tool, if that is full" 74 'standard output' sh -c "$tools/$tool '$tmp/first' -o - >/dev/full"
+done
+check "and no file -" test ! -e -
+
 # ---- a long run
 mkdir "$tmp/long"
 awk 'BEGIN { for (i = 0; i < 20000; i++)
