@@ -119,7 +119,7 @@ sum() { sha256sum <"$tmp/$1/ckpt/step_00000480/model.safetensors" | cut -c1-64; 
 {
     echo '$ ./train_gpt --dtype fp32'
     # Without what depends on the machine, and the steps in between.
-    sed -e "s,$tmp/one,runs/last,; s/(.*) | cpu/| cpu/; s/ | [0-9.]* ms |.*//" "$tmp/console" |
+    sed -e "s,$tmp/one,runs/nano-stories-20261128-101500,; s/(.*) | cpu/| cpu/; s/ | [0-9.]* ms |.*//" "$tmp/console" |
         awk '/^step/ { if (split($2, at, "/") && at[1] % 80 && at[1] != 479) next } /^done/ { exit } { print }'
     echo '$ sha256sum runs/last/ckpt/step_00000480/model.safetensors'
     echo "$(sum one)"
