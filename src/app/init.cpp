@@ -146,7 +146,7 @@ DataOptions data_options(const Options& o, const Init& init) {
 
 Data data_of_options(const Options& o, const Init& init, Comm* comm) {
     const int V = o.shape.V ? o.shape.V : o.vocabulary;
-    if (!o.dry_run || V == 0 || o.is_given("tokenizer") || o.data + o.init + o.resume != "")
+    if (!o.dry_run || !V || o.is_given("tokenizer") || o.data + o.init + o.resume != "")
         return open_data(data_options(o, init), comm);
     return {.train = {.description = "none given; a run takes the built-in stories, in bytes"}, .vocab_size = V};
 }

@@ -13,7 +13,6 @@
 // Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -158,12 +157,12 @@ struct BatchLoader {
     Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch of the run, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
-    std::shared_future<Step> prepare();
+    std::function<Step()> prepare();
     const Dataset& data;
     const Sampler sampler;
     const int vocab_size, first_batch, last_batch;
     uint64_t step;                                              // the next step to prepare
     Step given;                                                 // the step from which next() returns batches
     size_t taken = 0;                                           // how many of its batches next() has returned
-    std::shared_future<Step> coming;                            // the step after it, which a thread prepares
+    std::function<Step()> coming;                               // waits for the step after it, which a thread prepares
 };

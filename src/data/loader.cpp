@@ -1,5 +1,6 @@
 // loader.cpp -- prepares batches while the device computes.
 #include "src/data/data.h"
+#include <future>
 
 BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                          uint64_t first_step)
@@ -16,19 +17,19 @@ BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const {
     return batch;
 }
 
-std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
-    return std::async([this, step = step++] {       // if no thread can be started, next() runs this
+std::function<BatchLoader::Step()> BatchLoader::prepare() {
+    return [made = std::async([this, step = step++] {       // if no thread can be started, next() runs this
         Step made;
         for (int k = first_batch; k < last_batch; k++) made.batches.push_back(micro_batch(step, k));
         for (int k = 0; k < sampler.G; k++)
             for (int b = 0; b < sampler.B; b++) made.targets += data.trained(sampler.index(step, k, b), vocab_size);
         return made;
-    }).share();
+    }).share()] { return made.get(); };
 }
 
 const BatchLoader::Batch& BatchLoader::next() {
     if (taken == given.batches.size()) {
-        given = coming.get();               // throws the thread's Error
+        given = coming();                   // throws the thread's Error
         coming = prepare();
         taken = 0;
     }

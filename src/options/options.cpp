@@ -296,10 +296,6 @@ void take_command(Options* o, const Words& words, bool trains) {
             o->paths.size() > 1 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
 }
 
-bool is_of_a_command(const Row& row) {
-    return std::ranges::any_of(kCommands, [&](const auto& c) { return contains(split(c.second), row.name); });
-}
-
 std::string commands_help(const std::string& program) {
     return "  " + program + " sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
            "  " + program + " chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
@@ -341,7 +337,8 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
     for (const Row& row : table()) {
         if (groups.find(row.group) == groups.npos) groups += (groups.empty() ? "" : ", ") + std::string(row.group);
         if (strncasecmp(row.group, topic.c_str(), topic.size()) != 0) continue;
-        if (!trains && !is_of_a_command(row)) continue;
+        const auto has_row = [&](const auto& command) { return contains(split(command.second), row.name); };
+        if (!trains && std::ranges::none_of(kCommands, has_row)) continue;
         if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
         std::string words = row.help;
         if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";

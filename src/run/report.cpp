@@ -37,7 +37,7 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
     const double passes = epochs(o, data);
     std::string text = format("model   %s: %s | context %d | %s parameters", info.title, info.text(o.shape).c_str(),
                               o.shape.T, with_commas(count_parameters(info.tensors(o.shape))).c_str());
-    if (o.vocabulary > 0 && o.vocabulary != o.shape.V)
+    if (o.vocabulary && o.vocabulary != o.shape.V)
         text += format(" (vocabulary %d, %s has %d)", o.shape.V, o.preset.c_str(), o.vocabulary);
     if (o.tuning.freezes()) text += "\n" + tuning_text(o.tuning, count_parameters(trained_tensors(o)));
     text += format("\ndata    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
