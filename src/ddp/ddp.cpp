@@ -27,6 +27,7 @@ static size_t update_piece(const Ddp* ddp, size_t piece, const StepState* step, 
                       .rates = ddp->rates + p.range.begin / kUnit, .step = step};
     if (p.tensor >= 0 && stage == 0) {
         const TensorSpec& tensor = ddp->arena->tensors[p.tensor];
+        CHECK(kMatrixRules[rule], "an optimizer with `whole` and no matrix rule");
         return kMatrixRules[rule]({u, rule, tensor.rows, tensor.cols, tensor.file_rows, step ? ddp->work : nullptr},
                                   ddp->stream);
     }

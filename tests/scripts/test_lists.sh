@@ -3,7 +3,7 @@
 # the same bits with 1, 2 and 4 ranks, and after a resume from the middle. A fork's own are in the lists, too.
 . tests/lib.sh
 listed() { grep -v '^#' "$1"; }
-values() { $train --help --device cpu | sed -n "s/^ *--$1 \([a-z0-9_|]*\).*/\1/p" | tr '|' ' '; }
+values() { $train --help --device cpu | sed -n "s/^ *--$1 \([a-z0-9_|-]*\).*/\1/p" | tr '|' ' '; }
 small="--device cpu --dtype fp32 --threads 1 --data tests/golden/lines.txt --channels 64 --replicas 4 --seq-len 16
     --batch-size 2 --total-batch-size 256 --eval-every 0 --sample-every 0 --audit-every 3 --warmup-steps 2"
 step8() { echo "$tmp/$1/ckpt/step_00000008"; }
