@@ -1,5 +1,6 @@
-// attention.cu -- the ladder of causal attention: for each position t, out = sum over u <= t of p(t,u) v(u). p(t,u) are
-// the probabilities e^(q(t) . k(u) / sqrt(D)) / total.
+// attention.cu -- the ladder of causal attention: for each position t, out = sum over u <= t of p(t,u) v(u).
+//
+// p(t,u) are the probabilities e^(q(t) . k(u) / sqrt(D)) / total.
 //
 // The T x T matrix of scores is the whole difficulty: for 1,024 positions and 12 heads it is 25 MB for each text, and
 // everything else together is 2 MB. The ladder is about never writing it down.

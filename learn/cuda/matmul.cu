@@ -1,5 +1,6 @@
-// matmul.cu -- the ladder of a matrix product: out (M,N) = a (M,K) times the transpose of b (N,K), as a linear layer
-// has it: a are activations, b is the weight.
+// matmul.cu -- the ladder of a matrix product: out (M,N) = a (M,K) times the transpose of b (N,K).
+//
+// A linear layer has this form: a are activations, b is the weight.
 //
 // Each number of a is needed N times and each of b M times. The ladder is about where it is fetched from each time: the
 // L2 cache, the shared memory of a multiprocessor, or a register, each with more bytes a cycle than the one before.

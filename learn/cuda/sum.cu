@@ -1,7 +1,8 @@
 // sum.cu -- the ladder of a sum over many numbers: n in, one out. Losses, norms and gradients of biases are such sums.
 //
 // Addition is not associative in floating point, so the order in which threads add is a part of the result. The first
-// two rungs add in the order in which threads happen to arrive: run them twice and the last digits differ.
+// two rungs add in the order in which threads happen to arrive: run them twice on a GPU and the last digits differ. The
+// software GPU has the same order in every run, so there they agree.
 #include "ladder.h"
 
 constexpr int n = SMALL ? 1 << 18 : 1 << 26, kBlocks = 64, kThreads = 256;

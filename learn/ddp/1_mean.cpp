@@ -6,7 +6,7 @@
 // samples. An all-reduce gives every rank the sum of all gradients, in memory that all share here, and over a network
 // elsewhere. All ranks then make the same update, so that their weights stay equal without being sent.
 //
-// Run it with 1, 2 and 4 ranks: the losses agree in six digits or so, and the weights in none of their hash. With one
+// Run it with 1, 2 and 4 ranks: the losses agree in eight digits or so, and the weights in none of their hash. With one
 // rank 64 samples are added one after another; with two, 32 and 32, and then the two sums. Floating-point numbers are
 // rounded after each addition, so (a + b) + (c + d) is not ((a + b) + c) + d. Step 5 mends that.
 #include "mlp.h"
