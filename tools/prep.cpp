@@ -39,7 +39,7 @@ struct Arguments {
     double val_frac = 0.01;
     uint64_t shard_tokens = 100000000;
     int threads = available_cpus(), skip_bad_lines = 0;
-    bool empty_cache = false;
+    bool empty_cache = false, special_tokens = false;
 };
 
 Tool tool_of(Arguments* a) {
@@ -52,6 +52,8 @@ Tool tool_of(Arguments* a) {
          {"--text-field", "NAME", "of JSON", &a->field},
          {"--skip-bad-lines", "N", "leave out at most N lines of JSON that cannot be read, in all inputs together",
           &a->skip_bad_lines},
+         {"--special-tokens", "", "names of control tokens, such as <|endoftext|>, are these tokens, and end documents",
+          &a->special_tokens},
          {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
           {"from 0 to 0.5", 0, 0.5}},
          {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
@@ -221,7 +223,7 @@ struct Place { std::vector<uint64_t> hashes; uint64_t at; };
 // --------------------------------------------------------------------------------------------------------- encoding
 
 struct Part { std::vector<uint32_t> tokens; uint64_t documents = 0; };
-struct Encoded { Part parts[2]; size_t bytes = 0; BadLines bad = {}; };            // training, validation
+struct Encoded { Part parts[2]; size_t bytes = 0; BadLines bad = {}; Spelled spelled = {}; };  // training, validation
 
 // Copies of a document fall on the same side.
 bool is_validation(std::string_view document, double fraction) {
@@ -235,7 +237,7 @@ void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins
         tokens.clear();
     };
     if (begins) tokenizer.encode_document(text, &tokens, move);
-    else tokenizer.encode(text, &tokens, move);
+    else tokenizer.encode(text, &tokens, move, tokenizer.names);
     move();
     part->documents++;
 }
@@ -264,15 +266,17 @@ Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& 
     if (chunk.alone) {                      // one stream without documents: its end is for validation
         const std::string_view all = chunk.text;
         require_utf8(all, chunk.of.path);
+        tokenizer.find_names(all, &out.spelled);
         const double head = double(all.size()) * (1 - a.val_frac);
         const size_t line = all.rfind('\n', size_t(head)), at = line == all.npos ? size_t(head) : line + 1;
-        const size_t cut = a.val_frac > 0 ? at : all.size();
+        const size_t cut = a.val_frac > 0 ? tokenizer.outside_names(all, at) : all.size();
         add_document(all.substr(0, cut), tokenizer, false, &out.parts[0]);
         if (cut < all.size()) add_document(all.substr(cut), tokenizer, false, &out.parts[1]);
         return out;
     }
     out.bad.allowed = uint64_t(a.skip_bad_lines);
     each_document(chunk, a.field, &out.bad, [&](std::string_view text) {
+        tokenizer.find_names(text, &out.spelled);
         add_document(text, tokenizer, true,
                      &out.parts[chunk.of.divided ? is_validation(text, a.val_frac) : chunk.of.validation]);
     });
@@ -312,6 +316,7 @@ std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
     json.add("tokenizer", a.tokenizer).add("text_field", a.field).add("val_frac", a.val_frac)
         .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]");
     if (a.skip_bad_lines) json.add("skip_bad_lines", a.skip_bad_lines);
+    if (a.special_tokens) json.add("special_tokens", true);
     return json.text();
 }
 
@@ -351,6 +356,7 @@ struct Job {
     FolderLock lock = {};
     Output out[2] = {{"train", {}, {}}, {"val", {}, {}}};
     BadLines bad = {.allowed = uint64_t(a.skip_bad_lines)};     // so far
+    Spelled spelled = {};                   // so far
     uint64_t saves = 0;                     // 0: all is done
     int vocab_size = 0;
     size_t width = 0;                       // bytes of a token
@@ -388,6 +394,7 @@ struct Job {
         std::vector<std::string> bad_files;
         for (const auto& [file, of] : bad.files)
             bad_files.push_back(JsonLine().add("file", file).add("lines", of.count).add("first", of.first).text());
+        json.add("control_names", spelled.count).add("control_name", spelled.first);
         if (a.skip_bad_lines) json.add("bad_lines", bad.count).raw("bad_files", "[" + join(bad_files, ",") + "]");
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
@@ -414,6 +421,8 @@ struct Job {
                 a.out.c_str());
         saves = state.get_u64("saves", what);
         if (a.skip_bad_lines) bad.count = state.get_u64("bad_lines", what);
+        spelled.first = state.find("control_name").text();
+        state.find("control_names").as_u64(&spelled.count);
         for (JsonItems i(state.find("bad_files")); i.next();)
             bad.files[i.value.get_string("file", what)] =   // a later line is not the first
                 {i.value.get_u64("lines", what), 0, i.value.get_string("first", what)};
@@ -480,7 +489,9 @@ int run(const Arguments& a) {
     if (resumed) reader.repeat(resumed->hashes, resumed->at);
     const std::string own = job.path("tokenizer.json");
     const bool has_own = resumed && file_exists(own);
-    const Tokenizer tokenizer = has_own ? tokenizer_load(own) : open_tokenizer(a, inputs);
+    Tokenizer tokenizer = has_own ? tokenizer_load(own) : open_tokenizer(a, inputs);
+    tokenizer.names = a.special_tokens;
+    tokenizer.require_names();
     const std::string json = tokenizer.to_json();
     const uint32_t crc = crc32c(0, json.data(), json.size());
     if (resumed && crc != job.tokenizer)
@@ -512,6 +523,7 @@ int run(const Arguments& a) {
         tokenizers.push_back(tokenizer_parse(json, own));
         tokenizers[i].begin = tokenizer.begin;
         tokenizers[i].eot = tokenizer.eot;
+        tokenizers[i].names = tokenizer.names;
     }
     std::deque<Work> under_way;
     Meter meter = {bytes, reader.read};
@@ -522,6 +534,8 @@ int run(const Arguments& a) {
         const Encoded encoded = done.result.get();
         bool full = false;
         text_bytes += encoded.bytes;
+        if (job.spelled.count == 0) job.spelled.first = encoded.spelled.first;
+        job.spelled.count += encoded.spelled.count;
         for (const auto& [file, bad] : encoded.bad.files) {
             job.bad.add(file, bad);
             if (job.bad.count > job.bad.allowed)
@@ -555,6 +569,8 @@ int run(const Arguments& a) {
     job.finish({reader.hashes, UINT64_MAX});
     if (isatty(2)) std::fputc('\n', stderr);
     for (const std::string& line : job.bad.text()) warn("%s", line.c_str());
+    if (!a.special_tokens) job.spelled.warn(a.inputs[0] + (a.inputs.size() > 1 ? " and others" : ""), false);
+    else std::printf("%s names of control tokens are tokens\n", with_commas(job.spelled.count).c_str());
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
                     with_commas(o.total).c_str(), o.shards.size());

@@ -18,21 +18,17 @@ static void read_texts(const std::string& folder, Init* init) {
 // Reads a folder's config.json on the first rank. Whatever it says, a lm_head.weight with other numbers than the
 // embedding is a tensor of its own, as in transformers 5.
 static ModelConfig config_of_folder(const std::string& folder, Comm* comm) {
-    std::string text, what = path_join(folder, "config.json");
-    bool untied = false;
+    const std::string path = path_join(folder, "config.json");
+    std::string text;
     if (!comm || comm->rank == 0) {
         const ModelConfig config = read_config(folder);
-        const std::string head = config.info->tensors(config.shape)[0].name;
-        untied = !is_tuned(folder) && has_own_head(open_model(folder), head);
-        text = untied ? config_json(config, R"({"tie_word_embeddings":false})") : config.text;
-        if (untied)
-            what = folder + ": lm_head.weight has other numbers than the embedding (saved without it the two are "
-                            "one)";
+        const bool own = !is_tuned(folder) && has_own_head(open_model(folder), config.info->tensors(config.shape)[0]);
+        text = own ? config_json(config, R"({"tie_word_embeddings":false})") : config.text;
+        if (own)
+            warn("%s: lm_head.weight has other numbers than the embedding and is taken for a head of its own; saved "
+                 "without it, the two are one", folder.c_str());
     }
-    if (comm) text = comm_first_text(comm, text);
-    const ModelConfig config = parse_config(text, what.c_str());
-    if (untied) warn("%s: it is a tensor of its own", what.c_str());
-    return config;
+    return parse_config(comm ? comm_first_text(comm, text) : text, path.c_str());
 }
 
 static Init init_of_folder(const std::string& folder, Comm* comm) {
@@ -140,6 +136,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .vocab_size = o.shape.V,
             .seq_len = o.shape.T,
             .skip_bad_lines = o.skip_bad_lines,
+            .special_tokens = o.special_tokens,
             .frozen_by = frozen_by(o.tuning),
             .evaluates = o.command != "train" || o.eval_every > 0};
 }

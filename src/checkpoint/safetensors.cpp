@@ -28,8 +28,6 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
     return "[" + join(sizes, ",") + "]";
 }
 
-static std::string shown(const Json& value) { return value.text().substr(0, 60); }
-
 // Reads one entry of the header. data: the number of bytes behind the header. `begin` counts from the header's end.
 static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_t data, const std::string& what) {
     if (name.size() > kMaxName) die_content(what, "a tensor name of " + std::to_string(name.size()) + " bytes", "256");
@@ -42,14 +40,14 @@ static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_
     uint64_t dim, begin, end;
     for (JsonItems i(shape); i.next(); t.shape.push_back(dim)) {
         if (!i.value.as_u64(&dim) || dim > kMaxDim || t.shape.size() == kMaxDims)
-            die_content(where + ": shape", shown(shape), "at most 8 integers of 0..2^32");
+            die_content(where + ": shape", json_shown(shape), "at most 8 integers of 0..2^32");
         t.bytes = checked_mul(t.bytes, dim, where.c_str());
     }
     JsonItems i(offsets);
     if (shape.kind() != Json::array || offsets.kind() != Json::array || !i.next() || !i.value.as_u64(&begin) ||
         !i.next() || !i.value.as_u64(&end) || i.next() || begin > end || end > data || end - begin != t.bytes)
-        die_content(where + ": data_offsets", shown(offsets), std::to_string(t.bytes) + " of the " +
-                    std::to_string(data) + " bytes behind the header, for " + t.dtype + " " + shown(shape));
+        die_content(where + ": data_offsets", json_shown(offsets), std::to_string(t.bytes) + " of the " +
+                    std::to_string(data) + " bytes behind the header, for " + t.dtype + " " + json_shown(shape));
     t.begin = begin;
     return t;
 }
@@ -169,14 +167,15 @@ bool convert_to_floats(float* out, const char* data, const std::string& dtype, s
 }
 
 bool SafeTensor::read(uint64_t first, size_t n, float* out) const {
-    if (dtype == "F32") return file->read(begin + first * 4, out, n * 4), true;
-    std::vector<char> piece(std::min<size_t>(n, 32768) * 2);
-    for (size_t done = 0; done < n; done += piece.size() / 2) {
-        const size_t count = std::min(n - done, piece.size() / 2);
-        file->read(begin + (first + done) * 2, piece.data(), count * 2);
-        if (!convert_to_floats(out + done, piece.data(), dtype, count)) return false;
+    const size_t width = dtype_bytes(dtype);
+    std::vector<char> piece(std::min<size_t>(n, 32768) * width);
+    bool known = convert_to_floats(out, nullptr, dtype, 0);
+    for (size_t done = 0, count; known && done < n; done += count) {
+        count = std::min<size_t>(n - done, 32768);
+        file->read(begin + (first + done) * width, piece.data(), count * width);
+        convert_to_floats(out + done, piece.data(), dtype, count);
     }
-    return dtype == "F16" || dtype == "BF16";
+    return known;
 }
 
 static void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
@@ -283,17 +282,17 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
             by_name.begin()->second->name.c_str());
 }
 
-bool has_own_head(const SafeTensors& file, const std::string& embedding) {
-    const SafeTensor *head = nullptr, *table = nullptr;
-    for (const SafeTensor& t : file.tensors) {
-        if (plain_name(t.name) == "lm_head.weight") head = &t;
-        if (plain_name(t.name) == plain_name(embedding)) table = &t;
-    }
-    if (!head || !table || head == table) return false;
-    if (head->shape != table->shape || head->shape.size() != 2) return true;
-    std::vector<float> ours(head->shape[1]), theirs(ours.size());
-    for (uint64_t at = 0; at < head->shape[0] * ours.size(); at += ours.size())
-        if (!head->read(at, ours.size(), ours.data()) || !table->read(at, ours.size(), theirs.data()) || ours != theirs)
-            return true;
-    return false;
+bool has_own_head(const SafeTensors& file, const TensorSpec& embedding) {
+    const auto find = [&](const std::string& name) {
+        return std::ranges::find(file.tensors, name, [](const SafeTensor& t) { return plain_name(t.name); });
+    };
+    const auto head = find("lm_head.weight"), table = find(plain_name(embedding.name));
+    if (head == table || std::max(head, table) == file.tensors.end()) return false;
+    const size_t cols = embedding.cols;
+    std::vector<float> ours(cols), theirs(cols);
+    bool same = head->shape == table->shape;
+    for (size_t row = 0; same && row < embedding.file_rows; row++)
+        same = head->read(row * cols, cols, ours.data()) && table->read(row * cols, cols, theirs.data()) &&
+               ours == theirs;
+    return !same;
 }

@@ -45,4 +45,4 @@ size_t count_file_tensors(const Arena& arena);        // the number of tensors t
 void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values,
                       const Arena* theirs = nullptr);
 // Whether lm_head.weight is in the files with other numbers than the tensor `embedding`.
-bool has_own_head(const SafeTensors& file, const std::string& embedding);
+bool has_own_head(const SafeTensors& file, const TensorSpec& embedding);

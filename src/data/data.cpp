@@ -128,7 +128,7 @@ bool is_tokens(const DataOptions& o) {
             !file_exists(path_join(parent_folder(path), "manifest.json"));      // shards that build/prep made
     };
     const bool has_text = !o.tokenizer.empty() || !o.init.tokenizer.empty() ||
-        !o.init.generation_config.empty() || !o.task.empty();
+        !o.init.generation_config.empty() || !o.task.empty() || o.special_tokens;
     return !has_text && base_name(o.data) != "train.bin" && is_token_file(o.data) &&
         (o.val_data.empty() || is_token_file(o.val_data));
 }
@@ -136,7 +136,7 @@ bool is_tokens(const DataOptions& o) {
 // Returns whether the data are the built-in stories in bytes, whose tokens the build of this program has made.
 bool is_default(const DataOptions& o) {
     const bool bytes = o.tokenizer.empty() || o.tokenizer == "byte";
-    const bool fresh = o.init.tokenizer.empty() && o.init_vocab == 0 && o.vocab_size == 0;
+    const bool fresh = o.init.tokenizer.empty() && o.init_vocab == 0 && o.vocab_size == 0 && !o.special_tokens;
     return o.data.empty() && o.val_data.empty() && bytes && fresh && o.prompt.empty() && o.task.empty() && !o.whole;
 }
 
@@ -150,7 +150,9 @@ bool is_there(const std::string& text) {
         is(answer.vocabulary, "vocabulary.json");
 }
 
-PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
+PrepAnswer answer_of(DataOptions o, Comm* comm) {
+    if (is_tokens(o))
+        return {.train_files = {o.data}, .val_files = std::vector<std::string>(!o.val_data.empty(), o.val_data)};
     if (is_default(o)) {
         const std::string path = find_story("stories/answer.json");
         return parse_prep_answer(read_file(path), parent_folder(path));
@@ -161,12 +163,6 @@ PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
     std::string answer = leads(comm) ? ask_prep(request, progress) : "";
     if (leads(comm) && !is_there(answer)) answer = ask_prep(request, progress);     // the cache was emptied since
     return parse_prep_answer(text_of_leader(comm, answer), "");
-}
-
-PrepAnswer answer_of_tokens(const DataOptions& o) {
-    PrepAnswer answer = {.train_files = {o.data}};
-    if (!o.val_data.empty()) answer.val_files = {o.val_data};
-    return answer;
 }
 
 void require_samples(const Dataset& d, const std::string& path, const char* part) {
@@ -213,7 +209,7 @@ ModelTexts read_model_texts(const std::string& folder) {
 }
 
 Data open_data(const DataOptions& o, Comm* comm) {
-    const PrepAnswer answer = is_tokens(o) ? answer_of_tokens(o) : answer_of_prep(o, comm);
+    const PrepAnswer answer = answer_of(o, comm);
     Data data = {.start = answer.start, .task = answer.task};
     if (!answer.vocabulary.empty()) data.vocabulary = read_vocabulary(answer.vocabulary);
     const int without = o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;

@@ -85,6 +85,7 @@ struct DataOptions {
     int init_vocab = 0, vocab_size = 0;     // that model's vocabulary, or 0; value of --vocab-size, or 0
     int seq_len = 0;                        // T
     int skip_bad_lines = 0;                 // value of --skip-bad-lines
+    bool special_tokens = false;            // value of --special-tokens
     std::string frozen_by = {};             // the option that freezes the embedding, so no token can be added; or ""
     bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty

@@ -20,6 +20,7 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("vocab_size", o.vocab_size);
     f("seq_len", o.seq_len);
     f("skip_bad_lines", o.skip_bad_lines);
+    f("special_tokens", o.special_tokens);
     f("frozen_by", o.frozen_by);
     f("whole", o.whole);
     f("evaluates", o.evaluates);

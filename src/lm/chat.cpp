@@ -38,7 +38,7 @@ static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplat
 
 int chat(Options o, Comm*) {
     set_threads(o.threads);
-    Loaded loaded(o.paths[0], 1, SIZE_MAX);
+    Loaded loaded(o, 1, SIZE_MAX);
     loaded.require_text("chat");
     const Tokenizer& tokenizer = loaded.tokenizer;
     const Init& init = loaded.init;
@@ -58,6 +58,9 @@ int chat(Options o, Comm*) {
     for (uint32_t answer = 0; read_line(&line); answer++) {
         if (line.empty()) continue;
         interrupted = 0;
+        Spelled spelled;
+        tokenizer.find_names(line, &spelled);
+        spelled.warn("chat", true);
         history.turns.push_back({"user", line});
         std::vector<int> tokens = tokens_that_fit(&history, chat, tokenizer, loaded.model.T, o.max_tokens);
         const std::string text = continue_text(&loaded.model, vocabulary, o, answer, &tokens, print,

@@ -15,8 +15,8 @@ struct Loaded {
     Tokenizer tokenizer;
     floatX* weights;
 
-    // T: the longest sequence that the model will get; the model's own limit holds, too.
-    Loaded(const std::string& path, int B, size_t T);
+    // Loads o.paths[0]. T: the longest sequence that the model will get; the model's own limit holds, too.
+    Loaded(const Options& o, int B, size_t T);
     ~Loaded();
     void require_text(const char* what) const;  // kExitUsage, which names `what`: its tokens have no text
     Loaded(const Loaded&) = delete;

@@ -14,7 +14,8 @@ static void load_device_weights(floatX* weights, const Arena& arena, const Init&
     stream_sync(nullptr);
 }
 
-Loaded::Loaded(const std::string& path, int B, size_t T) {
+Loaded::Loaded(const Options& o, int B, size_t T) {
+    const std::string& path = o.paths[0];
     if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
     init = init_of_path(path);
     const std::string file = path_join(init.saved(), "tokenizer.json");
@@ -27,6 +28,8 @@ Loaded::Loaded(const std::string& path, int B, size_t T) {
         die_content(file, std::to_string(tokenizer.vocab_size) + " tokens",
                     "at most " + std::to_string(init.config.shape.V) + ", the model's");
     read_ends(&tokenizer, init.texts, file);
+    tokenizer.names = o.special_tokens;
+    tokenizer.require_names();
     Shape shape = init.config.shape;
     shape.T = int(std::min(size_t(shape.T), T));
     shape.dropout = 0;

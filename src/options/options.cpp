@@ -45,10 +45,10 @@ struct Row {
 // The commands, each with the options that it takes; "": all options.
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
-    {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
+    {"sample", "device dtype threads seed prompt special-tokens samples temperature top-k top-p max-tokens"},
     {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data skip-bad-lines tokenizer chat-template batch-size seq-len task perplexity "
-             "stride np"}};
+    {"eval", "device dtype threads data skip-bad-lines special-tokens tokenizer chat-template batch-size seq-len task "
+             "perplexity stride np"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers, schedules, shapes, reductions, meetings;
@@ -106,6 +106,8 @@ std::vector<Row> make_table() {
          "input-val-bin -j"},
         {"skip-bad-lines", "N", &O::skip_bad_lines, kFixed,
          "leave out N lines of JSON that cannot be read, in all files together, and N of validation"},
+        {"special-tokens", "", &O::special_tokens, kFixed, "names of control tokens, such as <|endoftext|>, in texts, "
+         "--prompt and --task are these tokens; in the content of messages they stay text"},
         {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
          "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
         {"chat-template", "auto|chatml|llama3", &O::chat_template, kFixed, "of conversations in --data; auto: that of "

@@ -21,6 +21,7 @@ struct Options {
     std::string task;                   // path of a file with questions
     std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
     int skip_bad_lines = 0;
+    bool special_tokens = false;
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";

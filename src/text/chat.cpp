@@ -205,13 +205,15 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
     return trained;
 }
 
-// Appends the tokens of a text. Those that reach beyond byte `trained` are trained on, the others are not.
-void append(std::string_view text, size_t trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens) {
+// Appends the tokens of a text. Those that reach beyond byte `trained` are trained on, the others are not. names: see
+// Tokenizer; the content of a message spells none.
+void append(std::string_view text, size_t trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens,
+            bool names = false) {
     std::vector<int> ids;
-    tokenizer.encode(text, &ids);
+    tokenizer.encode(text, &ids, {}, names);
     size_t end = 0;
     for (const int id : ids) {
-        end += tokenizer.text(id).size();
+        end += names ? 1 : tokenizer.text(id).size();       // a control token has no bytes
         tokens->push_back(uint32_t(id) | (end > trained ? 0 : kUntrained));
     }
 }
@@ -378,10 +380,12 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
                  std::vector<uint32_t>* tokens, bool open_end) {
     const std::vector<Turn>& turns = conversation.turns;
     if (conversation.plain) {
-        if (tokenizer.begin >= 0) tokens->push_back(uint32_t(tokenizer.begin) | kUntrained);
-        append(turns[0].content, std::string::npos, tokenizer, tokens);
-        append(turns[1].content, 0, tokenizer, tokens);
-        if (tokenizer.eot >= 0) tokens->push_back(uint32_t(tokenizer.eot));
+        if (tokenizer.begin >= 0 && !tokenizer.begins_with_name(turns[0].content, tokenizer.begin))
+            tokens->push_back(uint32_t(tokenizer.begin) | kUntrained);
+        append(turns[0].content, std::string::npos, tokenizer, tokens, tokenizer.names);
+        append(turns[1].content, 0, tokenizer, tokens, tokenizer.names);
+        const bool ended = !tokens->empty() && tokens->back() == uint32_t(tokenizer.eot);     // by its name
+        if (tokenizer.eot >= 0 && !ended) tokens->push_back(uint32_t(tokenizer.eot));
         return;
     }
     std::vector<JinjaTurn> given;
@@ -416,6 +420,9 @@ std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplat
 }
 
 std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer) try {
+    Spelled spelled;
+    if (chat.form || !tokenizer.names) tokenizer.find_names(prompt, &spelled);
+    spelled.warn("--prompt", bool(chat.form));
     if (chat.form) {
         // A char tokenizer may not have learnt the characters of a greeting.
         const bool greets = prompt.empty() && tokenizer.kind != Tokenizer::character;
@@ -423,12 +430,12 @@ std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& cha
     }
     std::vector<int> start;
     const int otherwise = tokenizer.bos >= 0 ? tokenizer.bos : tokenizer.eot;       // as transformers' generate begins
-    const int first = prompt.empty() ? otherwise : tokenizer.begin;
+    const int first = prompt.empty() ? otherwise : tokenizer.begins_with_name(prompt) ? -1 : tokenizer.begin;
     if (first >= 0) start.push_back(first);
     if (tokenizer.kind == Tokenizer::none || (prompt.empty() && !start.empty())) return start;
     const bool knows = tokenizer.kind != Tokenizer::character || std::ranges::count(tokenizer.bytes, "\n") > 0;
     if (prompt.empty() && !knows) return {0};
-    tokenizer.encode(prompt.empty() ? "\n" : prompt, &start);
+    tokenizer.encode(prompt.empty() ? "\n" : prompt, &start, {}, tokenizer.names);
     return start;
 } catch (const Error& error) {
     die(error.code, "--prompt: %s", error.message.c_str());

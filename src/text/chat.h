@@ -60,9 +60,9 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
                  std::vector<uint32_t>* tokens, bool open_end = false);
 // Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
-// Returns the tokens with which a sample begins: what the tokenizer puts before a text, and the prompt. Without a
-// prompt it is bos or else eot; without either a line feed, or the first token if `char` has not learnt that. With a
-// template the sample answers the prompt, or a greeting.
+// Returns the tokens with which a sample begins: what the tokenizer puts before a text, unless that begins with a name
+// (Tokenizer::names), and the prompt. Without a prompt it is bos or else eot; without either a line feed, or the first
+// token if `char` has not learnt that. With a template the sample answers the prompt, or a greeting.
 // kExitBadContent: `char` has not learnt a character of the prompt.
 std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Returns the text of all turns, for a tokenizer to learn from.

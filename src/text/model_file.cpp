@@ -328,7 +328,7 @@ void read_model_file(const std::string& path, Arena theirs, const Arena& arena, 
     }
     if (!weights.tensors.empty() && weights.tensors[0].name.empty())
         weights.tensors = cut_llmc(path, weights.tensors[0], theirs.tensors);
-    if (has_own_head(weights, theirs.tensors[0].name))
+    if (has_own_head(weights, theirs.tensors[0]))
         die_content(path + ": output.weight", "another than token_embd.weight", "a tied head");
     read_safetensors(weights, arena, "", values, &theirs);
 }

@@ -197,8 +197,8 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
 // ---- tokens
 
 // Warns of what a text has that the reader of a chat would look for, and that means nothing here: fields, with how many
-// turns or lines have them, the names of control tokens, which stay text, and JSON that is taken as text.
-void warn_of_lost(const TextChoice& c, const Source& source, const Text& text) {
+// turns or lines have them, and JSON that is taken as text.
+void warn_of_lost(const Source& source, const Text& text) {
     std::map<std::string, size_t> fields;
     for (const Conversation& conversation : text.conversations)
         for (const std::string& name : conversation.unknown) fields[name]++;
@@ -210,18 +210,6 @@ void warn_of_lost(const TextChoice& c, const Source& source, const Text& text) {
     if (source.format == Format::text && begin.starts_with("{\""))
         warn("data: %s: JSON without a known field is taken as text; with a name that ends in .jsonl it is an error",
              source.path.c_str());
-    std::string firsts;                                 // bytes with which a name begins
-    for (const Tokenizer::Added& added : c.tokenizer.added)
-        if (added.special && firsts.find(added.text[0]) == firsts.npos) firsts += added.text[0];
-    size_t count = 0;
-    std::string example;
-    for (size_t at = 0; (at = text.all.find_first_of(firsts, at)) != text.all.npos; at++)
-        for (const Tokenizer::Added& added : c.tokenizer.added)
-            if (added.special && text.all.compare(at, added.text.size(), added.text) == 0 && count++ == 0)
-                example = added.text;
-    if (count > 0)
-        warn("data: %s: it spells control tokens, such as %s, %s times; they stay text, which a model learns to spell; "
-             "chats are to be given as messages", source.path.c_str(), example.c_str(), with_commas(count).c_str());
 }
 
 // Reads and encodes a text. hash: of its bytes when the entry was named. content: identifies its tokens.
@@ -230,15 +218,24 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
     std::vector<char> tokens;
     {
         Text text = read_text(source, split, progress);
+        const bool names = c.tokenizer.names && !c.chat.form;
+        if (std::vector<size_t>& ends = text.ends; names && text.documents == 0 && ends.size() == 2)
+            ends[0] = c.tokenizer.outside_names(text.all, ends[0]);
         about.cut = about.masked
             ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &about.note, progress)
             : encode_text(text, c.tokenizer, about.width, &tokens, progress);
-        if (o.says) warn_of_lost(c, source, text);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
             content += " amended";              // its tokens or its mask are not what they were before version 2
         if (!about.masked)
             about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
                 with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
+        Spelled spelled;
+        c.tokenizer.find_names(text.all, &spelled);
+        if (spelled.count > 0)
+            about.note += "; " + with_commas(spelled.count) + " names of control tokens " +
+                          (names ? "are tokens" : "stay text");
+        if (o.says && !names) spelled.warn("data: " + source.path, bool(c.chat.form));
+        if (o.says) warn_of_lost(source, text);
         for (const std::string& skipped : text.bad.text()) {
             about.note += "; " + skipped;
             if (o.says && &source == &c.sources.val) warn("validation %s", skipped.c_str());
@@ -272,7 +269,7 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     const bool split = c.sources.val.files.empty() && !o.whole, masked = source.is_masked();
     const std::string hash = hash_text(source);
     std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
-    content += c.tokenizer.own_json(true) + of_skipping(source);
+    content += c.tokenizer.own_json(true) + of_skipping(source) + (c.tokenizer.names ? " names" : "");
     const int begin = c.tokenizer.begin, eot = c.tokenizer.eot;
     if (c.chat.form) content += c.chat.key;
     else if (begin != eot && (begin >= 0 || source.has_documents()))        // else a text has neither, or eot before it
@@ -303,11 +300,12 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     c.sources = find_sources(o);
     const auto& [train, val] = c.sources;
     c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
+    c.tokenizer.names = o.special_tokens;
     c.texts = texts_beside(o, c.tokenizer);
     // A new model that learns one text never sees the end-of-text token; nor has one seen it whose config.json says so.
     const Json eos = o.init.config.empty() ? Json{"null"} : Json{o.init.config}.find("eos_token_id");
-    if (train.is_text() && (!train.has_documents() || o.whole) && eos && eos.kind() == Json::null &&
-        (c.tokenizer.own || o.init.config.empty())) {
+    if (!o.special_tokens && train.is_text() && (!train.has_documents() || o.whole) && eos &&
+        eos.kind() == Json::null && (c.tokenizer.own || o.init.config.empty())) {
         if (c.tokenizer.own) c.tokenizer.begin = c.tokenizer.bos = -1;
         c.tokenizer.eot = -1;
         c.tokenizer.ends.clear();
@@ -317,6 +315,11 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
         die_content("data: " + val.path, format_name(val.format),
                     format_name(train.format) + (" as " + train.path));
     if (chats) c.chat = choose_chat_template(o.chat_template, c.texts, parent_folder(o.init_path));
+    const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty();
+    if (o.special_tokens && o.task.empty() && (c.chat.form || !reads))
+        die(kExitUsage, "--special-tokens: data: %s: got %s, want text; %s", train.path.c_str(),
+            format_name(train.format), chats ? "the content of messages stays text" : "give it to build/prep");
+    c.tokenizer.require_names();
     if (chats && !o.whole) add_chat_tokens(&c.tokenizer, c.chat);
     end_of_turn(c.tokenizer, c.chat);                       // refuses a template by which no turn can be learnt
     if (c.tokenizer.kind == Tokenizer::none) return c;      // open_data chooses the number of rows

@@ -27,7 +27,7 @@ static std::string_view last_character(std::string_view text) {
 }
 
 // What is doubtful in a file: the first record of each kind. place: of the record that is read.
-struct Doubts { std::string place = {}, twice = {}, unspaced = {}; };
+struct Doubts { std::string place = {}, twice = {}, unspaced = {}; Spelled spelled = {}; };
 
 // Encodes context and ending together. The first tokens, as many as the context alone has, are not scored. ending: with
 // what stands before it.
@@ -36,11 +36,12 @@ static Task::Row make_row(std::string context, std::string ending, const Tokeniz
     ending = context.substr(end) + ending;
     context.resize(end);
     std::vector<int> alone, tokens;
-    const int first = context.empty() && tokenizer.begin < 0 ? tokenizer.eot : tokenizer.begin;
+    const int otherwise = context.empty() && tokenizer.begin < 0 ? tokenizer.eot : tokenizer.begin,
+              first = tokenizer.begins_with_name(context) ? -1 : otherwise;
     for (std::vector<int>* start : {&alone, &tokens})
         if (first >= 0) start->push_back(first);
-    tokenizer.encode(context, &alone);
-    tokenizer.encode(context + ending, &tokens);
+    tokenizer.encode(context, &alone, {}, tokenizer.names);
+    tokenizer.encode(context + ending, &tokens, {}, tokenizer.names);
     const size_t scored = std::min(tokens.size() - std::min(alone.size(), tokens.size() - 1), T);
     if (tokens.size() > T + 1) tokens.erase(tokens.begin(), tokens.end() - ptrdiff_t(T) - 1);
     return {tokens, int(std::min(scored, tokens.size() - 1))};          // the first token has no probability
@@ -53,10 +54,12 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
     const std::string between = says ? line.get_string("delimiter", what) : " ";
     const Json endings = line.at("endings", what);
     if (endings.kind() != Json::array) refuse(what, "endings", endings, "a list");
+    tokenizer.find_names(context, &doubts->spelled);
     Task::Item item = {task->rows.size(), 0, {}};
     for (JsonItems i(endings); i.next();) {
         const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
         if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
+        tokenizer.find_names(ending, &doubts->spelled);
         const bool unspaced = !says && (is_unspaced(last_character(context)) || is_unspaced(ending));
         if (unspaced && doubts->unspaced.empty()) doubts->unspaced = doubts->place;
         const bool blank = is_blank(between) && !between.empty();
@@ -94,6 +97,7 @@ Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T) 
     std::string_view line;
     if (is_one_value(file.look(16384))) records.value(file.look(SIZE_MAX), read);
     else for (uint64_t number = 1; file.line(&line); number++) records.line(line, number, read);
+    if (!tokenizer.names) doubts.spelled.warn("--task: " + path, false);
     if (!doubts.twice.empty())
         warn("%s: two blanks precede an ending: its own or the context's, and the delimiter; say \"delimiter\": \"\" "
              "on such lines", doubts.twice.c_str());

@@ -127,7 +127,7 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
         if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0)
             tokens.push_back(tokenizer.begin);
         if (k < text.documents) tokenizer.encode_document(part, &tokens, store);
-        else tokenizer.encode(part, &tokens, store);
+        else tokenizer.encode(part, &tokens, store, tokenizer.names);
         store();
         if (k < text.train) train = out->size();
     }

@@ -229,18 +229,56 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const st
             if (some && tokens->size() >= kSome) some();
         }
     };
-    const Names* const names = tables->names[with_special];
-    names[0].divide(text, [&](std::string_view part) {
+    const Names* const of = tables->names[with_special];
+    of[0].divide(text, [&](std::string_view part) {
         std::string composed;
-        names[1].divide(split.nfc && to_nfc(part, &composed) ? composed : part, encode_pieces, add);
+        of[1].divide(split.nfc && to_nfc(part, &composed) ? composed : part, encode_pieces, add);
     }, add);
 }
 
 void Tokenizer::encode_document(std::string_view text, std::vector<int>* tokens,
                                 const std::function<void()>& some) const {
-    if (begin >= 0) tokens->push_back(begin);
-    encode(text, tokens, some);
+    if (begin >= 0 && !begins_with_name(text, begin)) tokens->push_back(begin);
+    if (const std::string name = names ? name_of(eot) : ""; text.ends_with(name) && text != name)
+        text.remove_suffix(name.size());
+    encode(text, tokens, some, names);
     if (eot >= 0 && eot != begin) tokens->push_back(eot);
+}
+
+void Spelled::warn(const std::string& where, bool message) const {
+    if (count > 0)
+        ::warn("%s: it spells control tokens, such as %s, %s times; %s", where.c_str(), first.c_str(),
+               with_commas(count).c_str(), message ? "in messages they stay text" :
+               "they stay text, which a model learns to spell; --special-tokens makes them tokens");
+}
+
+void Tokenizer::find_names(std::string_view text, Spelled* found) const {
+    const auto add = [&](int token) {
+        const Added& a = *std::ranges::find(added, token, &Added::id);
+        if (a.special && found->count++ == 0) found->first = a.text;
+    };
+    if (tables) tables->names[1][0].divide(text, [&](std::string_view part) {
+        tables->names[1][1].divide(part, [](std::string_view) {}, add);
+    }, add);
+}
+
+bool Tokenizer::begins_with_name(std::string_view text, int token) const {
+    return names && std::ranges::any_of(added, [&](const Added& a) {
+        return a.special && (token < 0 || token == a.id) && text.starts_with(a.text);
+    });
+}
+
+size_t Tokenizer::outside_names(std::string_view text, size_t at) const {
+    for (const Added& a : added)
+        for (size_t back = 1; a.special && back < a.text.size() && back <= at; back++)
+            if (text.substr(at - back).starts_with(a.text)) return at - back;
+    return at;
+}
+
+void Tokenizer::require_names() const {
+    if (names && std::ranges::none_of(added, &Added::special))
+        die(kExitUsage, "--special-tokens: the tokenizer %s has no control tokens; leave it out, or give another "
+            "--tokenizer", name.c_str());
 }
 
 void tokenizer_finish(Tokenizer* t) {

@@ -26,6 +26,14 @@ struct Split {
 };
 extern const Split splits[4];                               // gpt2, llama3, qwen2 (2.5 and 3, too), smollm (2)
 
+// The names of control tokens that texts spell: how many, and the first.
+struct Spelled {
+    uint64_t count = 0;
+    std::string first = {};
+    // Warns of names that stay text, if there are any. message: they stand in the content of one.
+    void warn(const std::string& where, bool message) const;
+};
+
 struct Tokenizer {
     enum Kind { none, character, bpe } kind = none;         // none: tokens have no text; bpe without merges: bytes
     int vocab_size = 0;
@@ -34,6 +42,7 @@ struct Tokenizer {
     std::vector<int> ends = {};                             // all that end a text, eot first
     bool own = false;                                       // made by this program, which puts eot before a document
     bool guessed = false;                                   // eot is known by its name alone
+    bool names = false;                                     // --special-tokens: names in texts are the control tokens
     std::string name;                                       // "byte", "char", "gpt2", "bpe:512", or its file
     std::string json = {};                                  // the tokenizer.json that it was read from, or empty
     Split split = splits[0];                                // of bpe
@@ -52,9 +61,16 @@ struct Tokenizer {
     // tokenizer and its copies, which share the cache.
     void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
                 bool with_special = false) const;
-    // Appends a document: begin, its text, and eot. If these are the same, it stands before the text alone.
+    // Appends a document: begin, its text, and eot. If these are the same, it stands before the text alone. With
+    // `names` a text that begins or ends with the name of such a token has no second one.
     void encode_document(std::string_view text, std::vector<int>* tokens,
                          const std::function<void()>& some = {}) const;
+    void find_names(std::string_view text, Spelled* found) const;   // adds those of special tokens
+    // Whether, with `names`, text begins with the name of a special token; token: of this one.
+    bool begins_with_name(std::string_view text, int token = -1) const;
+    // Returns `at`, or where the special token's name begins that contains it.
+    size_t outside_names(std::string_view text, size_t at) const;
+    void require_names() const;                             // kExitUsage: `names` without any
     // Returns a token's bytes. Special tokens have none; neither have ids after the last one, which a model may have.
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();

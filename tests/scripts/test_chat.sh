@@ -65,6 +65,13 @@ Hi" "Yo
 Yo
 Yo"
 check "no input, no answer" says "$learnt" "" ""
+rendered() {        # the same conversation as a text with its control tokens
+    printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >"$tmp/rendered"
+    got=$($train sample "$learnt" --special-tokens --prompt - --temperature 0 <"$tmp/rendered" | tail -n 1)
+    echo "got $got"
+    [ "$got" = Yo ]
+}
+check "and to its rendered form" rendered
 # Ctrl-C ends what waits for a line. The process has the name that was called, though train_gpt became lm.
 asked_to_end() { kill -INT "$1"; sleep 0.1; case $(cut -d' ' -f3 "/proc/$1/stat") in ''|Z) ;; *) false ;; esac; }
 interrupted() {

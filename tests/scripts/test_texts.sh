@@ -237,6 +237,56 @@ full() {
 limited() { (ulimit -f 8 && full); }
 check 'a write that fails leaves nothing' limited
 
+# ---- names of control tokens: told by every reader, and tokens only on request
+sed '10~10 s/$/<|endoftext|>/' "$tmp/a.txt" >"$tmp/n.txt"
+sed 's/.*/{"text": "&"}/' "$tmp/n.txt" >"$tmp/n.jsonl"
+sed 's/.*/{"prompt": "2+2=", "completion": "&"}/' "$tmp/n.txt" >"$tmp/np.jsonl"
+sed 's/.*/{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "&"}]}/' "$tmp/n.txt" \
+    >"$tmp/nc.jsonl"
+echo '{"ctx": "a<|endoftext|>b", "endings": ["c", "d<|endoftext|>"], "label": 0}' >"$tmp/nt.jsonl"
+say='spells control tokens, such as <.endoftext.>' train_n=$(echo $train $tiny --out-dir "$tmp/names")
+while read -r times what; do
+    eval "expect \"$what: told\" 0 '$say, $times times' $what"
+done <<END
+40 $train_n --data $tmp/n.txt
+40 $train_n --data $tmp/a.txt --val-data $tmp/n.txt
+40 $train_n --data $tmp/n.jsonl
+40 $train_n --data $tmp/np.jsonl
+40 $train_n --data $tmp/nc.jsonl
+40 $prep $tmp/n.txt --tokenizer byte -o $tmp/names1
+40 $prep $tmp/n.jsonl $tmp/a.txt --tokenizer byte -o $tmp/names2
+2 $(echo "$train_n" | sed 's/--sample-every 0//') --data $tmp/a.txt --prompt 'a<|endoftext|>b<|endoftext|>'
+2 $train_n --data $tmp/d.jsonl --task $tmp/nt.jsonl
+1 $train sample $tmp/names --temperature 0 --prompt 'a<|endoftext|>b' --max-tokens 1
+2 $train eval $tmp/names --task $tmp/nt.jsonl
+END
+asked="40 names of control tokens are tokens" train_n="$train_n --special-tokens"
+while read -r code pattern what; do
+    eval "expect \"$what\" $code \"$(echo "$pattern" | tr _ ' ')\" $what"
+    check "and nothing else" sh -c "! grep '$say' $tmp/expect.log"
+done <<END
+0 data_.*_text;_$(echo "$asked" | tr ' ' _) $train_n --data $tmp/n.txt
+0 data_.*JSON;_$(echo "$asked" | tr ' ' _) $train_n --data $tmp/n.jsonl
+0 data_.*;_$(echo "$asked" | tr ' ' _) $train_n --data $tmp/np.jsonl
+0 ^$(echo "$asked" | tr ' ' _) $prep $tmp/n.txt --tokenizer byte --special-tokens -o $tmp/names3
+0 ^$(echo "$asked" | tr ' ' _) $prep $tmp/n.jsonl --tokenizer byte --special-tokens -o $tmp/names4
+0 ^done $train_n --data $tmp/d.jsonl --task $tmp/nt.jsonl
+0 . $train sample $tmp/names --special-tokens --prompt '<|endoftext|>b' --max-tokens 1
+0 nt_acc $train eval $tmp/names --special-tokens --task $tmp/nt.jsonl
+0 ^val_loss $train eval $tmp/names --special-tokens --data $tmp/n.txt
+2 special-tokens:_data:_.*got_conversations $train_n --data $tmp/nc.jsonl
+2 special-tokens:_data:_.*got_an_llm.c_token_shard $train_n --data $tmp/names3
+2 special-tokens:_the_tokenizer_char $train_n --data $tmp/n.txt --tokenizer char
+2 special-tokens:_has_no_effect_on_chat $train chat $tmp/names --special-tokens
+2 special-tokens:_want_--prompt $train sample $tmp/names --special-tokens
+2 begun_with_other $prep $tmp/n.txt --tokenizer byte -o $tmp/names3
+END
+ends() { od -An -v -t u2 -j 1024 "$1/train_000000.bin" | tr -s ' ' '\n' | grep -cx 256; }
+check "none is an end unasked" [ "$(ends "$tmp/names1")" = 0 ]
+check "and each is one" [ "$(ends "$tmp/names3")" -ge 39 ]
+expect "a resume goes on so" 0 '^done' $train --resume "$tmp/names" --steps 3
+expect "and no other begins" 2 'special-tokens: got on, the run has off' $train --resume "$tmp/h2" --special-tokens
+
 # ---- prep itself
 lonely() {
     mkdir -p "$tmp/lonely" && cp "$train" "$tmp/lonely/train_gpt" || return 1

@@ -66,7 +66,7 @@ const Sample samples[] = {
     {"lora", "16", "16"}, {"lora-alpha", "24", "24"},
     {"lora-targets", "c_attn", "\"c_attn\""}, {"data", "a b.txt", "\"a b.txt\""},
     {"val-data", "v.txt", "\"v.txt\""}, {"tokenizer", "bpe:512", "\"bpe:512\""},
-    {"skip-bad-lines", "3", "3"},
+    {"skip-bad-lines", "3", "3"}, {"special-tokens", "", "true"},
     {"sampler", "torch", "\"torch\""}, {"chat-template", "llama3", "\"llama3\""},
     {"steps", "2M", "2000000"}, {"batch-size", "7", "7"},
     {"total-batch-size", "512k", "512000"}, {"replicas", "4", "4"},

@@ -1212,3 +1212,41 @@ TEST(utf8_stream) {
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }
+
+// With `names` a text spells control tokens: none stands twice at an end of a document, and no cut goes through one.
+TEST(names_on_request) {
+    Tokenizer own = tokenizer_byte(), theirs = own;
+    theirs.begin = 257;
+    theirs.added.insert(theirs.added.end(), {{257, "<s>"}, {258, "<t>", false}});
+    theirs.bytes.resize(259);
+    tokenizer_finish(&theirs);
+    const auto document = [](Tokenizer* t, const std::string& text, bool names) {
+        std::vector<int> tokens;
+        std::string shown;
+        t->names = names;
+        t->encode_document(text, &tokens);
+        for (const int token : tokens) shown += token < 256 ? char(token) : "|^#"[token - 256];
+        return shown;
+    };
+    const std::string end = "<|endoftext|>";
+    const struct { std::string text, own, theirs; size_t names; } rows[] = {
+        {"a", "|a", "^a|", 0}, {"a" + end, "|a", "^a|", 1}, {end + "a", "|a", "^|a|", 1},
+        {"a" + end + "b", "|a|b", "^a|b|", 1}, {end, "|", "^||", 1}, {end + end, "|", "^||", 2},
+        {"a" + end + end + "b\n" + end, "|a||b\n", "^a||b\n|", 3}, {"<s>a", "|<s>a", "^a|", 1},
+        {"a<s><t>", "|a<s><t>", "^a^#|", 1}, {"<|endoftext" + end + "|>", "|<|endoftext||>", "^<|endoftext||>|", 1}};
+    for (const auto& [text, of_own, of_theirs, names] : rows) {
+        EXPECT(document(&own, text, true) == of_own, "%s: %s", text.c_str(), document(&own, text, true).c_str());
+        EXPECT(document(&theirs, text, true) == of_theirs, "%s: %s", text.c_str(),
+               document(&theirs, text, true).c_str());
+        EXPECT(document(&own, text, false) == "|" + text, "%s stays text", text.c_str());
+        Spelled spelled;
+        theirs.find_names(text, &spelled);
+        EXPECT(spelled.count == names && spelled.first == (names == 0 ? "" : text[0] != 'a' && text[1] == 's' ? "<s>" :
+               text == "a<s><t>" ? "<s>" : end), "%s: %s", text.c_str(), spelled.first.c_str());
+    }
+    const std::string text = "ab" + end + "cd";
+    for (size_t at = 0; at <= text.size(); at++)
+        EXPECT(own.outside_names(text, at) == (at > 2 && at < 2 + end.size() ? 2 : at), "a cut at %zu", at);
+    own.names = true;
+    EXPECT(own.begins_with_name(end + "a") && !own.begins_with_name("a" + end), "at the beginning");
+}
