@@ -120,7 +120,7 @@ names() { grep -o '"name":"[^"]*"' "$page" | sort | tr '\n' ' '; }
 expect "runs/*" 0 'left out: .*/notes.txt: no events in it' $tools/report "$tmp"/runs/* -o "$page"
 check "has each run once" test "$(names)" = '"name":"begun" "name":"first" "name":"second" '
 while read -r paths; do
-    (cd "$tmp/runs" && $tools/report $paths -o "$page" >/dev/null)
+    (cd "$tmp/runs" && $tools/report $paths -o "$page" >/dev/null 2>&1)
     check "$paths is one run" test "$(names)" = '"name":"second" '
 done <<END
 last second
