@@ -74,12 +74,6 @@ struct Input {
     enum Kind { text, lines, value } kind = text;       // lines of JSON; one value of JSON
 };
 
-void warn_of_markup(const std::string& path, std::string_view head) {
-    const size_t at = std::min(head.find_first_not_of(" \t\r\n"), head.size());
-    if (head.substr(at).starts_with("<!") || head.substr(at).starts_with("<html"))
-        warn("%s: looks like HTML: its tags become tokens, too", path.c_str());
-}
-
 // The bytes of one input in order, unpacked.
 struct Stream {
     const Input& input;
@@ -134,9 +128,8 @@ Input find_input(const std::string& file, const std::string& field, bool validat
     Stream stream(input);
     const std::string name = unpack.empty() ? file : file.substr(0, file.rfind('.'));
     const Format format = recognise_text(name, field, [&](size_t n) { return stream.look(n); });
-    const std::string_view head = stream.look(16384).substr(0, 16384);
-    if (format != Format::text) input.kind = is_one_value(head) ? Input::value : Input::lines;
-    else warn_of_markup(file, head);
+    if (format != Format::text)
+        input.kind = is_one_value(stream.look(16384).substr(0, 16384)) ? Input::value : Input::lines;
     return input;
 }
 

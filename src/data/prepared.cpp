@@ -128,16 +128,6 @@ std::string data_hash(const std::string& content) {
     return format("%016llx", (unsigned long long)hash_bytes(content.data(), content.size(), 0));
 }
 
-void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder) {
-    FileWriter file(path_join(folder, "tokens.bin"));
-    file.write(tokens.data(), tokens.size());
-    file.finish();
-    const JsonLine line = JsonLine().add("count", about.count).add("cut", about.cut).add("width", about.width)
-        .add("masked", about.masked).add("train_hash", about.train_hash).add("val_hash", about.val_hash)
-        .add("note", about.note);
-    write_file_atomic(path_join(folder, "tokens.json"), line.text() + "\n");
-}
-
 PreparedTokens read_prepared(const std::string& folder) {
     const std::string path = path_join(folder, "tokens.json"), text = read_file(path);
     const char* const what = path.c_str();

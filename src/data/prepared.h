@@ -52,7 +52,6 @@ struct PreparedTokens {
     std::string train_hash = "", val_hash = "";     // data_hash of the tokens before the cut and from the cut on
     std::string note = "";                  // for the console: statistics of conversations
 };
-void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder);
 PreparedTokens read_prepared(const std::string& folder);    // kExitNoInput, kExitBadContent
 // Returns the hash that identifies a dataset. content: describes its files and tokenizer, and has " begin+count" for
 // its tokens in each shard.

@@ -5,35 +5,6 @@
 #include "src/base/file.h"
 #include "src/data/prepared.h"
 
-static std::string vocabulary_json(const Vocabulary& v) {
-    std::vector<std::string> files;
-    for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
-    return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
-        .raw("ends", json_list(v.ends)).add("begin", v.documents.begin).add("end", v.documents.end)
-        .raw("untrained", json_list(v.untrained)).raw("config", v.config).add("chats", v.chats)
-        .add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
-        .raw("files", "[" + join(files, ",") + "]").text() + "\n";
-}
-
-static std::string bytes_table(const Vocabulary& v) {
-    std::string table;
-    for (const std::string& bytes : v.bytes) table += bytes_of(uint32_t(bytes.size())) + bytes;
-    return table;
-}
-
-std::string vocabulary_content(const Vocabulary& v) {
-    std::string all = vocabulary_json(v) + bytes_table(v);
-    for (const auto& [name, text] : v.files) all += text;
-    return all;
-}
-
-void write_vocabulary(const Vocabulary& v, const std::string& folder) {
-    make_directories(path_join(folder, "files"));
-    for (const auto& [name, text] : v.files) write_file_atomic(path_join(folder, "files/" + name), text);
-    write_file_atomic(path_join(folder, "bytes.bin"), bytes_table(v));
-    write_file_atomic(path_join(folder, "vocabulary.json"), vocabulary_json(v));
-}
-
 // Reads bytes.bin: the bytes of `rows` tokens. kExitBadContent if the file is too short or too long.
 static std::vector<std::string> read_table(const std::string& path, uint64_t rows) {
     const std::string table = read_file(path);

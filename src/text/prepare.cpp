@@ -212,6 +212,16 @@ void warn_of_lost(const Source& source, const Text& text) {
              source.path.c_str());
 }
 
+void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder) {
+    FileWriter file(path_join(folder, "tokens.bin"));
+    file.write(tokens.data(), tokens.size());
+    file.finish();
+    const JsonLine line = JsonLine().add("count", about.count).add("cut", about.cut).add("width", about.width)
+        .add("masked", about.masked).add("train_hash", about.train_hash).add("val_hash", about.val_hash)
+        .add("note", about.note);
+    write_file_atomic(path_join(folder, "tokens.json"), line.text() + "\n");
+}
+
 // Reads and encodes a text. hash: of its bytes when the entry was named. content: identifies its tokens.
 void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o, bool split, PreparedTokens about,
                  const std::string& hash, std::string content, const std::string& into, const Progress& progress) {
@@ -285,11 +295,28 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     return name;
 }
 
-// Returns the name in the cache of a vocabulary, which is written unless it is there.
+std::string vocabulary_json(const Vocabulary& v) {
+    std::vector<std::string> files;
+    for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
+    return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
+        .raw("ends", json_list(v.ends)).add("begin", v.documents.begin).add("end", v.documents.end)
+        .raw("untrained", json_list(v.untrained)).raw("config", v.config).add("chats", v.chats)
+        .add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
+        .raw("files", "[" + join(files, ",") + "]").text() + "\n";
+}
+
+// Returns the name in the cache of a vocabulary, which is written unless it is there: see src/data/vocabulary.h.
 std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& folder, const Progress& progress) {
-    const std::string name = cache_name("vocabulary", vocabulary_content(vocabulary));
-    const auto make = [&](const std::string& into) { write_vocabulary(vocabulary, into); };
-    cached(folder, name, make, [&] { progress(0); });
+    std::string json = vocabulary_json(vocabulary), table, files;
+    for (const std::string& bytes : vocabulary.bytes) table += bytes_of(uint32_t(bytes.size())) + bytes;
+    for (const auto& [name, text] : vocabulary.files) files += text;
+    const std::string name = cache_name("vocabulary", json + table + files);
+    cached(folder, name, [&](const std::string& into) {
+        make_directories(path_join(into, "files"));
+        for (const auto& [file, text] : vocabulary.files) write_file_atomic(path_join(into, "files/" + file), text);
+        write_file_atomic(path_join(into, "bytes.bin"), table);
+        write_file_atomic(path_join(into, "vocabulary.json"), json);
+    }, [&] { progress(0); });
     return name;
 }
 
