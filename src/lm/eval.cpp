@@ -79,7 +79,7 @@ int eval(Options o, Comm* comm) {
         if (comm->rank == 0) std::printf("%s\n", line.c_str());
     };
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
-    Loaded loaded(o, B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
+    Loaded loaded(o, B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX, comm);
     Model* const model = &loaded.model;
     o.perplexity |= o.stride > 0;
     if (!o.task.empty()) say(score_task(model, read_questions(o.task, loaded.tokenizer, model->T), B, comm).text());

@@ -15,8 +15,9 @@ struct Loaded {
     Tokenizer tokenizer;
     floatX* weights;
 
-    // Loads o.paths[0]. T: the longest sequence that the model will get; the model's own limit holds, too.
-    Loaded(const Options& o, int B, size_t T);
+    // Loads o.paths[0]. T: the longest sequence that the model will get; the model's own limit holds, too. comm: see
+    // init_of_path.
+    Loaded(const Options& o, int B, size_t T, Comm* comm = nullptr);
     ~Loaded();
     void require_text(const char* what) const;  // kExitUsage, which names `what`: its tokens have no text
     Loaded(const Loaded&) = delete;

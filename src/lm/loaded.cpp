@@ -14,10 +14,10 @@ static void load_device_weights(floatX* weights, const Arena& arena, const Init&
     stream_sync(nullptr);
 }
 
-Loaded::Loaded(const Options& o, int B, size_t T) {
+Loaded::Loaded(const Options& o, int B, size_t T, Comm* comm) {
     const std::string& path = o.paths[0];
     if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
-    init = init_of_path(path);
+    init = init_of_path(path, comm);
     const std::string file = path_join(init.saved(), "tokenizer.json");
     try {
         if (!init.texts.tokenizer.empty()) tokenizer = tokenizer_parse(init.texts.tokenizer, file);

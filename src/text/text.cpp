@@ -124,7 +124,8 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
         const std::string_view part = all.substr(begin, text.ends[k] - begin);
         // A single text has no end, and in this program's own tokenizers no beginning.
-        if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0)
+        if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0 &&
+            !tokenizer.begins_with_name(part, tokenizer.begin))
             tokens.push_back(tokenizer.begin);
         if (k < text.documents) tokenizer.encode_document(part, &tokens, store);
         else tokenizer.encode(part, &tokens, store, tokenizer.names);
