@@ -106,7 +106,7 @@ void open_outputs(Trainer* t, const Init& init) {
     report_begin(t->report.get(), t->at);
 }
 
-// Prepares everything for the first step. Returns false after --dry-run, and if no step is left to do.
+// Prepares everything for the first step. Returns false after --dry-run, and if no step and no score is left to do.
 bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* const comm = t->comm;
@@ -121,8 +121,8 @@ bool set_up(Trainer* t) {
     check_agreement(comm, data_fields(t->arena, t->data));
     if (o.dry_run && comm->rank == 0) dry_run(o, comm, t->data);
     if (o.dry_run) return false;
-    if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, comm, &o, t->data, device_kind());
-    if (t->at.step >= o.steps) return false;
+    if (t->run.resumed()) t->at = read_progress(t->run, comm, &o, t->data, device_kind());
+    if (t->at.step >= o.steps && !(t->at.unscored && due(t, o.eval_every))) return false;
     check_memory(o, comm);
     allocate(t, init.get());
     load_weights(t, *init);
@@ -243,33 +243,45 @@ StepStats train_step(Trainer* t) {
     return s;
 }
 
-// ---- evaluate, sample, save
+// ---- save, evaluate, sample
 
-// Scores the validation data and the questions of --task. A request to stop ends the scoring early and is returned; a
-// resume then scores again. After the last step there is no resume, so requests do not end the scoring.
-uint32_t score_weights(Trainer* t) {
-    const bool last = t->at.step == t->options.steps;
-    comm_progress(t->comm, t->at.step, "evaluation");
-    const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm, last);
-    if (score.requests) return score.requests;
-    const bool best = score.loss() < t->at.best_val;
-    report_score(t->report.get(), t->at.step, score.loss(), score.bpb(), best);
-    if (best) {
-        t->at.best_val = score.loss();
-        t->at.best_step = t->at.step;
-    }
-    if (t->data.task.items.empty()) return 0;
-    const TaskScore answers = score_task(&t->model, t->data.task, t->options.batch_size, t->comm, last);
-    if (!answers.requests) report_task(t->report.get(), t->at.step, answers);
-    return answers.requests;
+// Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.
+void save(Trainer* t) {
+    checkpoints_finish(t->checkpoints, t->at.step, false);
+    check_unchanged(t->data.train);
+    ddp_gather_state(&t->ddp);
+    checkpoints_start(t->checkpoints, t->at);
 }
 
-uint32_t validate(Trainer* t) {
+// Scores the questions of --task, then the validation data: a validation loss in the log says that both are done. A
+// request to stop ends the scoring early and is returned; a resume then scores again.
+uint32_t score_weights(Trainer* t) {
+    const double began = now_seconds();
+    comm_progress(t->comm, t->at.step, "evaluation");
+    if (!t->data.task.items.empty()) {
+        const TaskScore answers = score_task(&t->model, t->data.task, t->options.batch_size, t->comm);
+        if (answers.requests) return answers.requests;
+        report_task(t->report.get(), t->at.step, answers);
+    }
+    const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
+    if (score.requests) return score.requests;
+    check_unchanged(t->data.val);
+    const bool best = score.loss() < t->at.best_val;
+    if (best) t->at.best_val = score.loss(), t->at.best_step = t->at.step;
+    report_score(t->report.get(), t->at.step, score.loss(), score.bpb(), best, now_seconds() - began);
+    return 0;
+}
+
+// Scores the weights. saved: they were saved before, because a save was due; else the best ones are saved now.
+uint32_t validate(Trainer* t, bool saved) {
     ddp_settle(&t->ddp);
     ddp_exchange_weights(&t->ddp);
-    const uint32_t requests = score_weights(t);
+    const uint32_t stop = score_weights(t);
     ddp_exchange_weights(&t->ddp);
-    return requests;
+    const bool best = t->at.best_step == t->at.step, keeps = best && t->at.step > 0 && t->options.save_every > 0;
+    if (best && saved) checkpoints_best(t->checkpoints, t->at.step);
+    if (!saved && (stop || keeps)) save(t);
+    return stop;
 }
 
 void sample_text(Trainer* t) {
@@ -287,32 +299,24 @@ void sample_text(Trainer* t) {
     ddp_exchange_weights(&t->ddp);
 }
 
-// Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.
-void save(Trainer* t) {
-    checkpoints_finish(t->checkpoints, t->at.step, false);
-    check_unchanged(t->data);
-    ddp_gather_state(&t->ddp);
-    checkpoints_start(t->checkpoints, t->at);
-}
-
 // ---- the loop
 
-// Returns the requests that stopped the run before its last step; 0 if none did.
+// Returns the requests that stopped the run before its end; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
-    // Scores the weights of --init, and those of a resumed checkpoint again: a stop may have ended their evaluation.
-    const bool begun = t->run.resumed() || !o.init.empty();
-    uint32_t stop = begun && due(t, o.eval_every) ? validate(t) : 0;
-    if (stop && !t->run.resumed()) save(t);
+    // The weights of --init have no score yet. A checkpoint has none if the evaluation behind its save did not end.
+    const bool unscored = t->at.unscored || (!t->run.resumed() && !o.init.empty());
+    uint32_t stop = unscored && due(t, o.eval_every) ? validate(t, t->run.resumed()) : 0;
     while (!stop && t->at.step < o.steps) {
         const StepStats s = train_step(t);
-        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step there is nothing to stop
-        if (!stop && due(t, o.eval_every)) stop = validate(t);
-        if (checkpoints_due(t->checkpoints, t->at, s, stop)) save(t);
+        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step only scores are to stop
+        const bool saves = checkpoints_due(t->checkpoints, t->at, s, stop);
+        if (saves) save(t);                     // first, so that no evaluation and no sample can lose the step
+        if (!stop && due(t, o.eval_every)) stop = validate(t, saves);
         if (!stop && due(t, o.sample_every)) sample_text(t);
     }
     checkpoints_finish(t->checkpoints, t->at.step, true);
-    check_unchanged(t->data);
+    check_unchanged(t->data.train);
     return stop;
 }
 

@@ -2,6 +2,7 @@
 // hook of common.h. LOCKSTEP_FAULT="rank=1,step=7,at=bwd,do=kill", several separated by ";".
 //
 //   at   fwd, bwd       before the first micro-batch; after its backward: nan, big and flip hit its gradients
+//        eval, task     before each batch of an evaluation, of questions; the step is the last one done, from 0
 //        audit          after an audit's own micro-batch: the same
 //        frozen         before an audit looks at weights that --lora freezes: the same to them
 //        reduce         before the reduction is waited for
@@ -51,7 +52,7 @@ Fault parse_one(std::string_view text) {
         else if (key == "step") f.step = number(value);
         else if (key == "try") f.attempt = number(value);
         else if (key == "at")
-            f.at = known(value, "fwd bwd audit frozen reduce meet ckpt_copy ckpt_write ckpt_done ckpt_placed "
+            f.at = known(value, "fwd bwd eval task audit frozen reduce meet ckpt_copy ckpt_write ckpt_done ckpt_placed "
                                 "ckpt_latest ckpt_best");
         else if (key == "do") {
             f.action = known(next_word(&value, ':'), "kill stop exit sleep hold eio nan big flip");

@@ -591,17 +591,7 @@ int run_command(Arguments a) {
 // answer in DIR/answer.json, or else into the cache.
 int answer(const std::string& folder) {
     return answer_request([&](const std::string& request, const std::function<void()>& progress) {
-        const DataOptions options = parse_data_request(request);
-        double next = now_seconds() + 1;
-        const auto show = [&](uint64_t tokens) {
-            progress();
-            if (!options.says || tokens == 0 || now_seconds() < next || !isatty(2)) return;
-            next = now_seconds() + 1;
-            std::fprintf(stderr, "\r        %s tokens ", with_commas(tokens).c_str());
-        };
-        const double before = next;
-        const std::string text = prepare(options, folder, show);
-        if (next != before) std::fputs("\n", stderr);
+        const std::string text = prepare(parse_data_request(request), folder, progress);
         if (!folder.empty()) write_file_atomic(path_join(folder, "answer.json"), text + "\n");
         return text;
     });

@@ -91,8 +91,8 @@ struct Score {
 
 // Scores the first `batches` batches of B windows of data.val, or all of them if `batches` is 0. The last batch may be
 // smaller. Each batch has one sum, and the sums are added in order, so any number of ranks gives the same bits.
-// to_its_end: a request to stop does not end the evaluation early. Collective.
-Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end = false);
+// Collective.
+Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
 
 // Generates --samples samples that continue the tokens `start`. Before each but the first it prints "---" and --prompt.
 // A sample ends at a token that ends a text or turn, after --max-tokens tokens, or at a request to stop. Passes whole
@@ -108,11 +108,10 @@ std::string continue_text(Model* model, const Vocabulary& vocabulary, const Opti
 
 // ---- multiple-choice questions: which ending does the model find likeliest? tasks.cpp
 
-// Scores all questions, B rows at a time. to_its_end: a request to stop does not end it early. Collective.
-TaskScore score_task(Model* model, const Task& task, int B, Comm* comm, bool to_its_end = false);
+TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);     // of all questions, B rows at a time
 
-// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop; if
-// stop is null, no request does. Batches of B rows go to the ranks in turn; their number changes no bit. Collective.
+// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop.
+// Batches of B rows go to the ranks in turn; their number changes no bit. Collective.
 std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 // ---- finds silent corruption: two ranks compute the same micro-batch and compare the results: audit.cpp

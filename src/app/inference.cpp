@@ -1,6 +1,8 @@
 // inference.cpp -- runs a model forward: losses of data, continued texts and answers (app.h).
 #include "src/app/app.h"
 #include <algorithm>
+#include "src/base/common.h"
+#include "src/base/countdown.h"
 #include "src/base/utf8.h"
 
 namespace BACKEND {
@@ -24,14 +26,16 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
 }
 
 // In each round every rank scores one batch: rank i % W scores batch i.
-Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end) {
-    const uint64_t W = uint64_t(comm->size), all = ceil_div(data.val.samples, uint64_t(B));
-    const uint64_t count = batches > 0 ? std::min(uint64_t(batches), all) : all;
+Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
+    const uint64_t W = uint64_t(comm->size), count = data.val.batches(B, batches);
     Score total;
+    Countdown left{"val", count, "batches"};
     for (uint64_t first = 0; first < count && !total.requests; first += W) {
+        left.at(first);
         const uint64_t i = first + uint64_t(comm->rank);
+        fault_point("eval", comm->rank, current_step());
         Score mine = i < count ? score_batch(model, data, B, i) : Score();
-        mine.requests = to_its_end ? 0 : stop_requested();
+        mine.requests = stop_requested();
         for (const Score& s : comm_gather(comm, mine)) {
             total.nats += s.nats;
             total.text_nats += s.text_nats;

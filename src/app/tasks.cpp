@@ -5,6 +5,7 @@
 #include <numeric>
 #include <span>
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 
 namespace BACKEND {
 
@@ -35,20 +36,22 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {}, [&](size_t i) { return rows[i].tokens.size(); });
     std::vector<double> mine(n), all(n * W);
-    for (size_t first = 0; first < n && !(stop && *stop); first += W * batch) {
+    Countdown left{"scored", n, "rows"};
+    for (size_t first = 0; first < n && !*stop; first += W * batch) {
+        left.at(first);
+        fault_point("task", comm->rank, current_step());
         const size_t begin = std::min(first + rank * batch, n), end = std::min(begin + batch, n);
         if (begin < end) score_batch(model, rows, {&order[begin], end - begin}, mine.data());
-        for (const uint32_t requests : comm_gather(comm, stop_requested()))
-            if (stop) *stop |= requests;
+        for (const uint32_t requests : comm_gather(comm, stop_requested())) *stop |= requests;
     }
     comm_allgather(comm, all.data(), mine.data(), n * sizeof(double));
     for (size_t k = 0; k < n; k++) mine[order[k]] = all[(k / batch) % W * n + order[k]];
     return mine;
 }
 
-TaskScore score_task(Model* model, const Task& task, int B, Comm* comm, bool to_its_end) {
+TaskScore score_task(Model* model, const Task& task, int B, Comm* comm) {
     TaskScore score = {task.name, task.items.size()};
-    const std::vector<double> mine = score_rows(model, task.rows, B, comm, to_its_end ? nullptr : &score.requests);
+    const std::vector<double> mine = score_rows(model, task.rows, B, comm, &score.requests);
     for (const Task::Item& item : task.items) {
         size_t best = 0, best_norm = 0;
         const auto norm = [&](size_t i) { return mine[item.first + i] / double(item.characters[i]); };

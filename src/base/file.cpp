@@ -17,6 +17,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 #include "src/base/lock.h"
 #include "src/base/numbers.h"
 
@@ -91,7 +92,9 @@ constexpr uint64_t kPiece = 64 << 10;           // bytes of a read, which stay i
 
 uint32_t InputFile::checksum(uint32_t crc) const {
     std::vector<char> piece(size_t(std::min(kPiece, size)));
+    Countdown left{"checking " + path, size, "bytes"};
     for (uint64_t at = 0; at < size; at += piece.size()) {
+        left.at(at);
         const size_t n = size_t(std::min<uint64_t>(piece.size(), size - at));
         read(at, piece.data(), n);
         crc = crc32c(crc, piece.data(), n);

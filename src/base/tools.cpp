@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
 
@@ -79,10 +81,17 @@ void hand_over(const std::string& what, const std::string& path, const Arguments
 }
 
 // Reads lines until the other side closes the pipe; calls progress() at each empty one. Returns the last other one.
-static std::string read_answer(int pipe, const std::function<void()>& progress) {
+static std::string read_answer(int pipe, const std::string& tool, const std::function<void()>& progress) {
     std::string line, answer;
     char piece[4096];
-    for (ssize_t n; (n = read(pipe, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR);)
+    Countdown left{tool};
+    const auto next = [&] {
+        pollfd input = {pipe, POLLIN, 0};
+        do left.at();
+        while (poll(&input, 1, 1000) == 0);
+        return read(pipe, piece, sizeof piece);
+    };
+    for (ssize_t n; (n = next()) > 0 || (n < 0 && errno == EINTR);)
         for (ssize_t i = 0; i < n; i++) {
             if (piece[i] != '\n') line += piece[i];
             else if (line.empty()) progress();
@@ -108,7 +117,7 @@ std::string ask_tool(const std::string& what, const std::string& path, const Arg
     Descriptor theirs(ends[1]);
     const pid_t pid = start_tool(what, path, arguments, input.fd, theirs.fd);
     theirs = Descriptor();
-    const std::string answer = read_answer(ours.fd, progress);
+    const std::string answer = read_answer(ours.fd, base_name(path), progress);
     const int status = wait_for(pid);
     if (WIFSIGNALED(status))
         die(kExitOther, "%s: was killed by signal %d (%s)", name.c_str(), WTERMSIG(status),

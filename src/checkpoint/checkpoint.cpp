@@ -51,16 +51,11 @@ static int64_t step_of(const std::string& name) {
     return good && name == step_name(step) ? step : -1;
 }
 
-// Returns the names of the folders PREFIXstep_N in ckpt/, largest step first. With a prefix, a number may follow the
-// step, as in .bad_step_N.2.
+// Returns the names of the folders PREFIXstep_N in ckpt/, largest step first.
 static std::vector<std::string> step_folders(const std::string& ckpt, const std::string& prefix = "") {
     std::vector<std::string> names;
     const auto step = [&](const std::string& name) {
-        const size_t dot = name.find('.', 1);
-        int number;
-        const bool ours = dot == name.npos ||
-                          (!prefix.empty() && parse_whole(std::string_view(name).substr(dot + 1), &number));
-        return ours && name.starts_with(prefix) ? step_of(name.substr(0, dot).substr(prefix.size())) : -1;
+        return name.starts_with(prefix) ? step_of(name.substr(prefix.size())) : -1;
     };
     if (is_directory(ckpt)) names = list_directory(ckpt);
     std::erase_if(names, [&](const std::string& name) { return step(name) < 0; });
@@ -174,10 +169,10 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     sync_directory(folder);
 }
 
-// Renames a checkpoint to .bad_NAME, so that no resume takes it. Returns the new name.
+// Renames a checkpoint to .bad_NAME, so that no resume takes it. Returns the new name, whose earlier folder is removed.
 static std::string set_aside(const std::string& ckpt, const std::string& name) {
-    std::string aside = ".bad_" + name;
-    for (int i = 2; file_exists(path_join(ckpt, aside)); i++) aside = ".bad_" + name + "." + std::to_string(i);
+    const std::string aside = ".bad_" + name;
+    remove_tree(path_join(ckpt, aside));
     rename_file(path_join(ckpt, name), path_join(ckpt, aside));
     return aside;
 }
@@ -233,9 +228,12 @@ static void set_latest(const std::string& ckpt, const std::string& name) {
     write_file_atomic(path_join(ckpt, "latest"), name + "\n");
 }
 
-static void set_best(const std::string& ckpt, int64_t step) {           // does nothing if that step was not saved
-    const std::string name = step_name(step);
-    if (is_directory(path_join(ckpt, name))) write_file_atomic(path_join(ckpt, "best"), name + "\n");
+void name_best(const std::string& out_dir, int64_t step) try {
+    const std::string best = path_join(out_dir, "ckpt/best"), name = step_name(step);
+    const bool is_there = is_directory(path_join(parent_folder(best), name));
+    if (is_there && base_name(checkpoint_named(best)) != name) write_file_atomic(best, name + "\n");
+} catch (const Error& error) {
+    warn("%s", error.message.c_str());
 }
 
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
@@ -260,7 +258,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         die(kExitWrite, "write failed: %s: it does not read back: %s", shown_path(folder).c_str(), bad.c_str());
     set_latest(ckpt, name);
     fault_point("ckpt_latest", 0, step);
-    set_best(ckpt, files.best_step);
+    name_best(out_dir, files.best_step);
     fault_point("ckpt_best", 0, step);
     try {
         retire(ckpt, step, keep, files.run_id);
@@ -290,30 +288,19 @@ void repair_names(const std::string& checkpoint, int64_t best_step) try {
     if (const auto names = step_folders(ckpt); names.empty() || names[0] != name) return;
     remove_stale(ckpt);
     set_latest(ckpt, name);
-    set_best(ckpt, best_step);
+    name_best(parent_folder(ckpt), best_step);
 } catch (const Error& error) {
     warn("%s", error.message.c_str());
 }
 
-void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep) {
+void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id) {
     const std::string ckpt = path_join(out_dir, "ckpt");
-    size_t most = size_t(keep);
     std::vector<std::string> before = step_folders(ckpt, ".bad_");
-    const auto set_aside_at = [&](const std::string& name) {
-        struct stat info = {};
-        stat(path_join(ckpt, name).c_str(), &info);         // set by the rename
-        return std::pair(info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
-    };
-    std::ranges::sort(before, std::greater(), set_aside_at);
     for (const std::string& name : step_folders(ckpt)) {
         if (step_of(name) <= step || is_foreign(path_join(ckpt, name), run_id)) continue;
+        for (; !before.empty(); before.pop_back()) remove_tree(path_join(ckpt, before.back()));
         const std::string aside = set_aside(ckpt, name);
         warn("%s: set aside as %s: the run goes on from step %lld", name.c_str(), aside.c_str(), (long long)step);
-        most -= most > 0;
-    }
-    for (; keep > 0 && before.size() > most; before.pop_back()) {
-        remove_tree(path_join(ckpt, before.back()));
-        warn("%s: removed: --keep %d is how many checkpoints that were set aside stay", before.back().c_str(), keep);
     }
     const std::string best = path_join(ckpt, "best");
     if (!is_directory(checkpoint_named(best))) remove_tree(best);

@@ -5,7 +5,8 @@
 //         state.json           step, tokens, options, data hash, best loss, the run's id
 //         DONE                 written last: name, size and CRC-32C of every other file
 //     OUT/ckpt/latest          a file: the name of the newest complete checkpoint
-//     OUT/ckpt/best            a file: the name of that with the lowest validation loss; --keep never removes that
+//     OUT/ckpt/best            a file: the name of that with the lowest validation loss; --keep never removes that.
+//                              Of a step that is saved before its score, the name is written when both are done
 //
 // A save writes and fsyncs every file in .tmp_step_*, then DONE; fsyncs that folder; renames it; fsyncs ckpt/; verifies
 // it; writes `latest` and `best`; and only then removes the oldest checkpoints beyond `keep`. The files do not depend
@@ -57,9 +58,11 @@ std::string resolve_model_folder(const std::string& path, const std::string& oth
 std::string checkpoint_named(const std::string& path);
 
 // Prepares a run to go on from `step`. Renames its checkpoints of later steps to .bad_step_*, so that the next resume
-// does not take them, and sets `latest`. Removes `best` if the checkpoint that it names is gone. Removes the oldest of
-// the checkpoints that were renamed earlier, until at most `keep` renamed ones are left (0: all stay).
-void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep);
+// does not take them, and then removes those that were renamed earlier. Sets `latest`. Removes `best` if the checkpoint
+// that it names is gone.
+void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id);
+// Lets `best` name the checkpoint of that step, if there is one. An error is only a warning.
+void name_best(const std::string& out_dir, int64_t step);
 // If this is the run's newest checkpoint, sets `latest` and `best`, which a killed save may not have done, and removes
 // temporary files of killed saves. An error is only a warning.
 void repair_names(const std::string& checkpoint, int64_t best_step);

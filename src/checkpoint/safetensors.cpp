@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 #include "src/base/json.h"
 
 // The largest header is 16 MB. GPT-2 1558M needs 75 KB of header per state array, and a reduction may have many arrays.
@@ -267,7 +268,9 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
     if (table[0].name != "lm_head.weight") by_name.erase("lm_head.weight");
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;
+    Countdown left{"reading", arena.tensors.size(), "tensors"};
     for (size_t i = 0; i < arena.tensors.size(); i++) {
+        left.at(i);
         const TensorSpec &spec = table[i], &own = arena.tensors[i];
         for (const FileTensor& want : file_tensors(spec)) {
             const std::string name = want.name + suffix;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utility>
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 
 struct Saver {
     std::string out_dir;
@@ -80,7 +81,10 @@ bool saver_ready(const Saver* s) {
     return s && s->result.valid() && s->result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
 }
 
-Saved saver_result(Saver* s) { return s->result.get(); }
+Saved saver_result(Saver* s) {
+    for (Countdown left{"the save"}; !saver_ready(s); usleep(1000)) left.at();
+    return s->result.get();
+}
 
 Saved saver_retry(Saver* s, double patience, const std::function<bool()>& stop) {
     Saved saved = saver_result(s);

@@ -26,24 +26,25 @@ uint64_t Dataset::trained(uint64_t i, int vocab_size) const {
     return uint64_t(std::ranges::count_if(targets, [](int t) { return t >= 0; }));
 }
 
-static void check_unchanged(const Content& content) {
+uint64_t Dataset::batches(int B, int64_t most) const {
+    const uint64_t all = ceil_div(samples, uint64_t(B));
+    return most > 0 ? std::min(uint64_t(most), all) : all;
+}
+
+void check_unchanged(const Dataset& part) {
+    if (!part.content || !part.content->hash) return;
     std::string changed;
     uint64_t bytes = 0;
-    for (const auto& file : content.files) {
+    for (const auto& file : part.content->files) {
         if (file->touched()) changed = file->path;
         bytes += file->size;
     }
     if (changed.empty()) return;
-    if (content_hash(content.files) != content.hash)
+    if (content_hash(part.content->files) != part.content->hash)
         die(kExitBadContent, "data: %s: it has changed while the run reads it; restore it and resume from the last "
             "checkpoint, or begin a new run", changed.c_str());
     if (bytes > kHashed)
         warn("data: %s: written to while the run reads it; the blocks that are compared are the same", changed.c_str());
-}
-
-void check_unchanged(const Data& data) {
-    for (const Dataset* part : {&data.train, &data.val})
-        if (part->content && part->content->hash) check_unchanged(*part->content);
 }
 
 namespace {

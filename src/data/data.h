@@ -60,6 +60,8 @@ struct Dataset {
     // Copies the T inputs and T targets of sample i < samples. Thread-safe. kExitBadContent: a bad token, a short file.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
     uint64_t trained(uint64_t i, int vocab_size) const;     // the number of sample i's targets that are not -1
+    // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most` is 0.
+    uint64_t batches(int B, int64_t most) const;
 };
 
 // The contents of the text files in a model's folder; "" for a file that does not exist.
@@ -141,7 +143,7 @@ struct Data {
 };
 // Throws kExitBadContent if the content of an open token file has changed since the start, because a checkpoint would
 // name other data than the run has read. A new file under the same name does no harm: the old one stays open.
-void check_unchanged(const Data& data);
+void check_unchanged(const Dataset& part);
 
 // Opens the data. The first rank of each host asks build/prep for everything that depends on text, and the others wait.
 // Collective; comm is null for one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 
@@ -17,10 +18,12 @@ static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs,
     constexpr uint64_t kBlock = 64 << 10;
     uint64_t total = 0, h = n;
     for (size_t i = 0; i < n; i++) total += file(i)->size;
+    Countdown left{"checking the data", n, "files"};
     const uint64_t step = all ? kBlock : std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
     std::vector<char> block(kBlock);
     for (size_t i = 0; i < n; i++) {
         const std::shared_ptr<InputFile> f = file(i);
+        left.at(i);
         uint32_t crc = 0;
         h = hash_bytes(&f->size, sizeof f->size, h);
         for (uint64_t at = 0; at < f->size; at += step) {

@@ -157,7 +157,8 @@ std::vector<Row> make_table() {
         {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME; with --init that model's "
          "name instead of PRESET", "output-dir -o"},
         {"eval-every", "STEPS", &O::eval_every, kOpen, "and after the last step; 0 = never", "eval-interval -v"},
-        {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
+        {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "an evaluation scores the first N; 0 = all; by default "
+         "262,144 tokens, or as --preset says", "eval-iters -m"},
         {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "
          "\"label\"} each", "eval-task tasks"},
         {"perplexity", "", &O::perplexity, kLocal, "of eval: instead of the loss, by a sliding window"},
@@ -257,6 +258,9 @@ using ::refuse_option;
 [[noreturn]] void refuse_option(const Options& o, const std::string& option, const std::string& want) {
     refuse_option("--" + option, value_text(*find_row(option), o), want);
 }
+
+// Returns whether the option is neither given nor saved.
+bool is_open(const Options& o, const std::string& name) { return !o.is_given(name) && !contains(o.saved, name); }
 
 // ---- parser
 
@@ -424,7 +428,7 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
         if (!is<ShapeNumber>(row) || !applies(row, *o)) continue;
         std::visit([&](auto at) {
             auto &own = at(o->shape), &their = at(theirs);
-            if (!o->is_given(row.name) && !contains(o->saved, row.name)) own = their;
+            if (is_open(*o, row.name)) own = their;
             if (own != their && !(row.name == "seq-len" && own < their))
                 refuse_option(*o, row.name, format("%g", double(their)) + source);
         }, std::get<ShapeNumber>(row.field));
@@ -446,7 +450,7 @@ void resolve_options(Options* o, bool gpu) {
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
         const Row* row = find_row(preset[i]);
         CHECK(row, "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
+        if (!applies(*row, *o) || !is_open(*o, row->name)) continue;
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
         set_by_preset.push_back(row->name);
@@ -470,6 +474,8 @@ void resolve_options(Options* o, bool gpu) {
         const std::string source = by_preset ? "; " + option + " comes with --preset " + o->preset : "";
         die(kExitUsage, "%s%s", wrong.c_str(), source.c_str());
     }
+    if (o->eval_steps == 0 && is_open(*o, "eval-steps"))
+        o->eval_steps = ceil_div<int64_t>(262144, int64_t(o->batch_size) * o->shape.T);
     check_batch(o, contains(set_by_preset, "total-batch-size"));
 }
 

@@ -1,5 +1,6 @@
 // checkpoints.cpp -- decides when a run saves, what state.json contains and what follows a failed save (run.h).
 // src/checkpoint writes the files.
+#include <cmath>
 #include "src/checkpoint/saver.h"
 #include "src/base/file.h"
 #include "src/run/report.h"
@@ -13,6 +14,7 @@ struct Checkpoints {
     bool busy = false;                  // a save is under way; the same on all ranks
     int failed = 0;                     // how many saves in a row have failed
     int64_t step = 0;                   // the step of the save under way
+    int64_t best = -1;                  // the best step that was saved before its score
     double stall = 0;                   // seconds for which training has waited for this save
 };
 
@@ -51,6 +53,11 @@ void checkpoints_destroy(Checkpoints* c) {
 
 bool checkpoints_saved(const Checkpoints* c) { return saver_ready(c->saver); }
 
+void checkpoints_best(Checkpoints* c, int64_t step) {
+    c->best = step;
+    if (c->saver && !c->busy) name_best(c->report->run->folder(), step);
+}
+
 // After a failed save training goes on to the next one, because a disk may be full for a while only. The third failure
 // in a row ends the run.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
@@ -68,6 +75,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     c->busy = false;
     c->stall += now_seconds() - begin;
     c->failed = why.empty() ? 0 : c->failed + 1;
+    if (c->best == c->step) checkpoints_best(c, c->step);
     if (why.empty()) return report_saved(c->report, c->step, saved.folder, c->stall, saved.seconds);
     if (last || c->failed == kMaxFailed) die(kExitWrite, "%s", why.c_str());
     report_warning(c->report, c->step, "not saved: " + why + "; training goes on to the next save");
@@ -79,7 +87,7 @@ bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& sta
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
     if (stop || (stats.requests & kSaveRequest)) return true;
     // While gradients are not finite the weights may be bad: a regular save of them would replace good ones.
-    return every > 0 && (last || at.best_step == at.step || (at.step % every == 0 && at.bad_steps == 0));
+    return every > 0 && (last || (at.step % every == 0 && at.bad_steps == 0));
 }
 
 void checkpoints_start(Checkpoints* c, const RunProgress& at) {
@@ -105,9 +113,9 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
     c->stall = now_seconds() - begin;
 }
 
-RunProgress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
-                       const std::string& device_kind) {
-    const std::string path = path_join(checkpoint, "state.json"), folder = base_name(checkpoint);
+RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Data& data,
+                          const std::string& device_kind) {
+    const std::string path = path_join(run.checkpoint, "state.json"), folder = base_name(run.checkpoint);
     const char* const where = path.c_str();
     const std::string text = comm_first_text(comm, comm->rank == 0 ? read_file(path) : "");
     const Json state = parse_json(text, where, true);
@@ -133,11 +141,19 @@ RunProgress read_progress(const std::string& checkpoint, Comm* comm, Options* op
     if (step > INT64_MAX || (folder.starts_with("step_") && folder != format("step_%08llu", (unsigned long long)step)))
         die_content(path + ": step", std::to_string(step), "that of " + folder);
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
-    RunProgress at = {.step = int64_t(step), .bad_steps = int(bad)};
+    RunProgress at = {.step = int64_t(step), .bad_steps = int(bad), .unscored = true};
     at.sums.resize(size_t(all_optimizers()[size_t(find_optimizer(options->optimizer))]->sums));
     for (size_t i = 0; i < at.sums.size(); i++) at.sums[i] = state.get_double(format("sum%zu", i), where);
     if (scores_differ) return at;
     state.find("best_val").as_double(&at.best_val);
     parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints do not have it
+    const std::string log = path_join(run.folder(), "metrics.jsonl");
+    double score = NAN;                     // of this step: it was saved before
+    if (comm->rank == 0 && file_exists(log))
+        for (const auto& [of, loss] : read_metrics(log).val)
+            if (of == at.step) score = loss;
+    score = comm_gather(comm, score)[0];
+    at.unscored = std::isnan(score);
+    if (score < at.best_val) at.best_val = score, at.best_step = at.step;
     return at;
 }

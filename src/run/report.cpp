@@ -4,6 +4,7 @@
 #include <cmath>
 #include "models/tuning.h"
 #include "src/base/common.h"
+#include "src/base/countdown.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
 #include "src/base/numbers.h"
@@ -44,6 +45,10 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
                    data.train.description.c_str(), data.vocabulary.name.c_str(), o.shape.V,
                    same_log(double(o.shape.V)));
     if (passes > 0) text += format(" | %.*f epochs", passes < 10 ? 2 : 0, passes);
+    const uint64_t scored = data.val.batches(o.batch_size, o.eval_steps), all = data.val.batches(o.batch_size, 0);
+    if (o.eval_every && scored < all)
+        text += format("\nval     first %s of %s batches; --eval-steps 0 takes all", with_commas(scored).c_str(),
+                       with_commas(all).c_str());
     text += format("\nbatch   %s tokens = %lld micro-batches of %d x %d, in %d replicas on %d ranks | %lld steps",
                    with_commas(uint64_t(o.total_batch_size)).c_str(), (long long)o.micro_batches(), o.batch_size,
                    o.shape.T, o.replicas, ranks, (long long)o.steps);
@@ -68,26 +73,12 @@ static void write_facts(Reporter* r, int64_t step) {
     facts.add("id", r->run->id).add("argv", join(o.argv, " ")).add("version", version_text())
         .add("device_name", r->device).add("world_size", r->comm->size).add("launcher", r->comm->launcher)
         .raw("ranks", "[" + join(ranks, ",") + "]")
-        .add("data_hash", r->data->train.hash).add("params", count_parameters(r->info->tensors(o.shape))).add("tokens_per_step", o.total_batch_size);
+        .add("data_hash", r->data->train.hash).add("params", count_parameters(r->info->tensors(o.shape)))
+        .add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
     write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
-}
-
-// Returns a warning if the log mentions, since its last "resume", a checkpoint of a later step than `step` whose folder
-// is missing. Else returns "".
-static std::string missing_save(const Run& run, const std::string& log, int64_t step) {
-    const std::string event = "{\"event\":\"ckpt\",\"step\":";
-    const size_t at = log.rfind(event), resumed = log.rfind("{\"event\":\"resume\"");
-    if (at == log.npos || (resumed != log.npos && resumed > at)) return "";
-    std::string_view rest = std::string_view(log).substr(at + event.size());
-    int64_t saved = 0;
-    parse_whole(next_word(&rest, ','), &saved);
-    const std::string folder = path_join(run.folder(), format("ckpt/step_%08lld", (long long)saved));
-    if (saved <= step || is_directory(folder)) return "";
-    return format("the log tells of %s, which is not there: is another disk to be mounted on ckpt/?",
-                  shown_path(folder).c_str());
 }
 
 void report_begin(Reporter* r, const RunProgress& at) {
@@ -97,23 +88,29 @@ void report_begin(Reporter* r, const RunProgress& at) {
     empty_run(*r->run, o.force);
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
-    const std::string metrics = path_join(r->run->folder(), "metrics.jsonl"), before = read_file(metrics);
     report_out_dir(o.out_dir, "");
     r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(), r->device.c_str(),
                  r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
                  describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
+    const uint64_t scored = r->data->val.batches(o.batch_size, o.eval_steps);
+    r->evaluation = double(scored) / double(3 * o.micro_batches());         // a guess: it has no backward
     write_facts(r, at.step);
     report_out_dir(o.out_dir, r->run->id);
     report_warning(r, at.step, many_epochs(o, *r->data));
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     report_warning(r, at.step, rate_change(o, at.step));
-    report_warning(r, at.step, missing_save(*r->run, before, at.step));
-    if (r->run->resumed()) {
-        set_aside_newer(r->run->folder(), at.step, r->run->id, o.keep);
-        r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
-    } else if (!o.resume.empty()) {
-        r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
+    if (!r->run->resumed()) {
+        if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
+        return;
     }
+    const std::string& folder = r->run->folder();
+    const std::string named = path_join(folder, "ckpt/latest"), latest = checkpoint_named(named);
+    if (latest != named && !is_directory(latest))
+        report_warning(r, at.step, "ckpt/latest names " + base_name(latest) + ", which is not there: is a disk to be "
+                       "mounted?");
+    set_aside_newer(folder, at.step, r->run->id);
+    name_best(folder, at.best_step);
+    r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
 }
 
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
@@ -138,11 +135,6 @@ void report_place(Reporter* r, int64_t step) {
     report_warning(r, step, "the run folder was moved, and the run goes on in it: " + folder);
 }
 
-static std::string duration(double seconds) {
-    const long long s = llround(seconds), m = s / 60, h = m / 60;
-    return h ? format("%lld:%02lld:%02lld", h, m % 60, s % 60) : format("%lld:%02lld", m, s % 60);
-}
-
 static float ms(double seconds) { return float(seconds * 1e3); }       // as a float, so that the log has few digits
 
 void report_step(Reporter* r, const StepStats& s) {
@@ -163,7 +155,11 @@ void report_step(Reporter* r, const StepStats& s) {
     for (const auto& [name, value] : s.measures) line.add(name, value);
     r->log->event(line);
 
-    const double now = now_seconds(), left = double(o.steps - 1 - s.step);
+    // The first step is often slow. A later one counts at most twice: the process may have been stopped in it.
+    r->pace += r->steps_here < 2 ? s.seconds - r->pace : (std::min(s.seconds, 2 * r->pace) - r->pace) / 20;
+    const int64_t left = o.steps - 1 - s.step, every = o.eval_every;
+    const int64_t scores = every ? ceil_div(o.steps, every) - s.step / every : 0;       // still to come
+    const double now = now_seconds(), eta = (double(left) + double(scores) * r->evaluation) * r->pace;
     const bool edge = r->steps_here++ == 0 || left == 0;
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;
@@ -172,7 +168,7 @@ void report_step(Reporter* r, const StepStats& s) {
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
     for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
     if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
-    r->log->text("%s | eta %s", text.c_str(), duration(left * (now - r->began) / double(r->steps_here)).c_str());
+    r->log->text("%s | eta %s", text.c_str(), duration(eta).c_str());
 }
 
 void report_warning(Reporter* r, int64_t step, const std::string& message) {
@@ -181,8 +177,9 @@ void report_warning(Reporter* r, int64_t step, const std::string& message) {
     r->log->event(JsonLine().add("event", "warn").add("step", step).add("msg", message));
 }
 
-void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best) {
+void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds) {
     if (!r->log) return;
+    if (r->pace > 0) r->evaluation = seconds / r->pace;
     r->log->event(JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
     const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
     r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");

@@ -9,6 +9,7 @@ struct Reporter : RunFacts {
     std::unique_ptr<Log> log = nullptr;     // on rank 0, after report_begin; else null
     std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // now_seconds() at report_begin, and at the last console line about a step
+    double pace = 0, evaluation = 0;    // seconds of a usual step; how many such steps an evaluation takes
     int64_t steps_here = 0;             // steps that this process has run
 };
 

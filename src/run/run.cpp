@@ -326,7 +326,7 @@ void on_signal(int signal) {
     const bool stop = signal != SIGUSR2;
     if (stop && !stop_requested()) first_stop = now_seconds();
     const bool again = stop_requests(requests.fetch_or(1u << signal)) != 0;
-    if (stop && !again) say("\nsaving and stopping after this step; once more stops at once, unsaved\n");
+    if (stop && !again) say("\nsaving and stopping; once more stops at once, unsaved\n");
     if (stop && again && now_seconds() - first_stop >= 1) {     // one Ctrl-C can arrive twice, also from the launcher
         say("stopped at once, unsaved\n");
         _exit(kExitOther);

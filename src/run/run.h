@@ -62,6 +62,7 @@ struct RunProgress {
     int bad_steps = 0;                  // consecutive steps without a finite gradient, up to now
     double best_val = 1e300;            // lowest validation loss, nats per token
     int64_t best_step = -1;             // steps done when best_val was found; -1: no score yet
+    bool unscored = false;              // the log has no score of a resumed step
     std::vector<double> sums = {};      // what the optimizer's prepare() keeps from step to step
 };
 
@@ -111,7 +112,7 @@ std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
-void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
+void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds);
 void report_task(Reporter* r, int64_t step, const TaskScore& score);
 using Print = std::function<void(const std::string&)>;
 // Prints and logs a sample, unless a stop is requested. generate() passes on the text piece by piece, and returns it.
@@ -134,15 +135,18 @@ void checkpoints_destroy(Checkpoints* c);       // waits for the save under way;
 bool checkpoints_saved(const Checkpoints* c);   // on rank 0: whether a save has ended whose result was not taken yet
 
 // Takes the result of a save that has ended. Returns whether to save after this step: a request asks for it, or with
-// --save-every N the step is a multiple of N, the last one or the best so far. Collective.
+// --save-every N the step is a multiple of N or the last one. Collective.
 bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& stats, bool stop);
+// The step, whose save is under way or done, is the best so far: `best` names it when it is saved.
+void checkpoints_best(Checkpoints* c, int64_t step);
 // Waits for the save under way. A failed save is a warning, but the third in a row throws kExitWrite. last: repeats a
 // failed save for --save-patience seconds, and then throws kExitWrite. Collective.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last);
 // Starts a save of the arrays as they are now; none may be under way. Collective.
 void checkpoints_start(Checkpoints* c, const RunProgress& at);
 
-// Rank 0 reads the checkpoint's state.json; all ranks get the progress. kExitUsage if the data have changed,
-// kExitBadContent for bad content. Adds differences that may change bits to options->changed. Collective.
-RunProgress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
-                       const std::string& device_kind);
+// Rank 0 reads the checkpoint's state.json, and from the log the score that the step got after its save; all ranks get
+// the progress. kExitUsage if the data have changed, kExitBadContent for bad content. Adds differences that may change
+// bits to options->changed. Collective.
+RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Data& data,
+                          const std::string& device_kind);

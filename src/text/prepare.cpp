@@ -63,7 +63,7 @@ Tokenizer learnt(const std::string& option, const Source& train, const Source& v
         write_file_atomic(path_join(into, "tokenizer.json"), learn(option, train, val, progress).to_json());
         if (describe(train) != of_train) die_changed(train);
         if (!val.files.empty() && describe(val) != of_val) die_changed(val);
-    }, [&] { progress(0); });
+    }, progress);
     Tokenizer tokenizer = tokenizer_load(path);
     tokenizer.name = option;
     return tokenizer;
@@ -291,7 +291,7 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
         make_tokens(c, source, o, split, about, hash, content, into, progress);
-    }, [&] { progress(0); });
+    }, progress);
     return name;
 }
 
@@ -316,7 +316,7 @@ std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& f
         for (const auto& [file, text] : vocabulary.files) write_file_atomic(path_join(into, "files/" + file), text);
         write_file_atomic(path_join(into, "bytes.bin"), table);
         write_file_atomic(path_join(into, "vocabulary.json"), json);
-    }, [&] { progress(0); });
+    }, progress);
     return name;
 }
 

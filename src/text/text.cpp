@@ -89,7 +89,7 @@ Text read_text(const Source& source, bool split, const Progress& progress) {
     for (const std::string& path : source.files) {
         if (source.format == Format::text) read_whole(path, &text);
         else read_records(path, source.is_masked(), &text);
-        progress(0);
+        progress();
     }
     std::vector<size_t>& ends = text.ends;
     text.train = ends.size();
@@ -118,7 +118,7 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
         if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
         else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
         tokens.clear();
-        progress(out->size() / width);
+        progress();
     };
     size_t train = 0;
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
@@ -160,7 +160,7 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
     uint64_t begin = 0, read = 0, used = 0, trained = 0, cut = 0, empty = 0;
     for (size_t i = 0; i < text->conversations.size(); i++) {
         std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad);
-        progress(all.size());
+        progress();
         const bool skipped = tokens.empty();
         read += !skipped;
         cut += tokens.size() > size_t(T);

@@ -10,8 +10,7 @@
 #include "src/text/chat.h"
 #include "src/text/sources.h"
 
-// Called often while a function works, with the tokens made so far. It may throw.
-using Progress = std::function<void(uint64_t tokens)>;
+using Progress = std::function<void()>;      // called often while a function works; it may throw
 
 size_t nine_tenths(std::string_view text);  // the byte at which character floor(9 n / 10) of n begins
 

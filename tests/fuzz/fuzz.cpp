@@ -330,7 +330,7 @@ void bin(std::string_view) { shard("a.bin"); }
 void npy(std::string_view) { shard("a.npy"); }
 
 void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate& chat, int T) {
-    const auto nothing = [](uint64_t) {};
+    const auto nothing = [] {};
     const Source source = find_texts(file(name));
     Text text = read_text(source, false, nothing);
     std::vector<char> tokens;

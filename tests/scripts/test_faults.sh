@@ -81,6 +81,60 @@ five() {
 }
 check "five in a row stop the run" five
 
+# An evaluation is held in its first batch, until the save of its step is done; then the run gets signals.
+echo '{"ctx": "a b", "endings": ["c", "d"], "label": 0}' >"$tmp/task.jsonl"
+plain=$job
+job="${plain%--save-every*} ${plain#*--eval-every 0} --eval-every 5 --task $tmp/task.jsonl"
+run "" scored --save-every 5 --np 1
+held() {            # STEP AT CODE SIGNALS SAVE_EVERY
+    due=$1 code=$3 signals=$4 o="$tmp/held"
+    rm -rf "$o" "$o.log"; touch "$tmp/hold"
+    LOCKSTEP_HOLD=$tmp/hold LOCKSTEP_FAULT="rank=0,step=$(($1 - 1)),at=$2,do=hold" $train $job --save-every $5 \
+        --out-dir "$o" >"$o.log" 2>&1 & pid=$!
+    await grep -q 'hold at' "$o.log" || return 1
+    [ "$5" != 5 ] || await grep -q "step_0*$due$" "$o/ckpt/latest" || return 1
+    for s in $signals; do kill -$s $pid; sleep 1.2; done
+    rm "$tmp/hold"; wait $pid; got=$?
+    [ $got -eq $code ] && [ "$(newest held)" = "$(printf step_%08d $due)" ] && [ -e "$o/ckpt/$(newest held)/DONE" ] ||
+        { echo "exit code $got, newest $(newest held)"; tail -n 3 "$o.log"; return 1; }
+    $train --resume "$o" >"$o.log2" 2>&1 && same "$tmp/scored" "$o" || { tail -n 3 "$o.log2"; return 1; }
+    [ "$5" = 0 ] || [ "$(newest scored)" = "$(cat "$o/ckpt/best")" ] || return 1
+    $train --resume "$o" | grep finished
+}
+for at in eval task; do
+    for step in 10 15; do
+        check "killed in $at at step $step: saved" held $step $at 137 KILL 5
+        check "asked to stop there: saved, 75" held $step $at 75 TERM 5
+    done
+    check "asked twice: ended at once, saved" held 15 $at 1 "TERM TERM" 5
+    check "asked to stop where no save was due" held 10 $at 75 INT 7
+    check "and with --save-every 0" held 15 $at 75 USR1 0
+done
+each() {            # a rank is lost in each evaluation
+    fault="rank=1,step=4,at=eval,do=kill,try=0;rank=1,step=9,at=eval,do=kill,try=1"
+    LOCKSTEP_FAULT="$fault;rank=1,step=14,at=eval,do=kill,try=2" timeout 900 $train $job --save-every 5 --np 2 \
+        --out-dir "$tmp/each" >"$tmp/each.log" 2>&1 && same "$tmp/scored" "$tmp/each" && ! grep giving "$tmp/each.log"
+}
+check "each attempt loses a rank in an evaluation, and has saved" each
+# What lasts longer than 10 s says how far it is: here the evaluation of --init, before the first step.
+slow() {
+    LOCKSTEP_FAULT="rank=0,step=-1,at=eval,do=sleep:6" $train $job --save-every 0 --init "$tmp/scored" --eval-steps 3 \
+        --out-dir "$tmp/slow" >"$tmp/slow.log" 2>&1
+    grep -E '^val 2 of 3 batches, 0:0[0-9] left$' "$tmp/slow.log" && grep '^val  *first 3 of 37 batches' "$tmp/slow.log"
+}
+check "a slow evaluation says how far it is" slow
+short() {           # validation tokens are cut short while the run trains
+    mkdir "$tmp/short" && head -c 20000 /dev/zero | tee "$tmp/short/train.bin" >"$tmp/short/val.bin"; touch "$tmp/hold"
+    of_tokens=$(echo "$job" | sed "s|--data [^ ]*|--data $tmp/short --vocab-size 8|; s|--task.*||")
+    LOCKSTEP_HOLD=$tmp/hold LOCKSTEP_FAULT=rank=0,step=9,at=fwd,do=hold $train $of_tokens --save-every 5 \
+        --out-dir "$tmp/cut" >"$tmp/cut.log" 2>&1 & pid=$!
+    await grep -q 'hold at' "$tmp/cut.log" && truncate -s 1000 "$tmp/short/val.bin"
+    rm "$tmp/hold"; wait $pid; code=$?
+    [ $code -eq 65 ] && [ "$(newest cut)" = step_00000010 ] || { echo "code $code, newest $(newest cut)"; return 1; }
+}
+check "validation data cut short: the step is saved" short
+job=$plain
+
 # A disk that never answers: the writer hangs, and all others wait for it in their saves.
 hung() {
     (job=${job%--timeout*}; run "rank=0,step=15,at=ckpt_write,do=sleep:60" hung --np 2 --threads 1 --timeout 1); code=$?

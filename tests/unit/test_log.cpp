@@ -117,8 +117,8 @@ TEST(events_have_the_promised_fields) {
         report_step(&run.r, one);
         run.r.peak_flops = 4096 / 0.0081 * 16250 / 0.461;
         report_step(&run.r, step_of(1, NAN, 4));
-        report_score(&run.r, 1, loss, NAN, true);
-        report_score(&run.r, 2, INFINITY, 2.5, false);
+        report_score(&run.r, 1, loss, NAN, true, 1);
+        report_score(&run.r, 2, INFINITY, 2.5, false, 1);
         run.o.prompt = "It \"was\"";
         report_sample(&run.r, 2, [](const Print& print) { return print("x"), "x\n\xff"; });
         report_saved(&run.r, 2, "ckpt/step_00000002", 0.25, 1.5);
@@ -193,18 +193,33 @@ TEST(epochs) {
     }
 }
 
-// The ETA is the mean of the steps so far, evaluations and saves among them.
+// The ETA is of the steps and of the evaluations that are left: those take as long as the last one. What a step or an
+// evaluation before it took once, in a process that was stopped or at the start, hardly counts.
 TEST(eta) {
-    const struct { double seconds; const char* text; } cases[] = {
-        {1, "eta 0:10\n"}, {59.96, "eta 10:00\n"}, {360, "eta 1:00:00\n"}, {9006.1, "eta 25:01:01\n"}};
-    for (const auto& c : cases) {
-        const std::string text = console([&] {
-            TestRun run("", 20, 1);
-            run.r.began -= 10 * c.seconds;
-            run.r.steps_here = 9;
-            report_step(&run.r, step_of(9, 1));
+    const auto text_of = [](int64_t steps, int64_t every, const std::vector<double>& seconds, double scored) {
+        return console([&] {
+            TestRun run("", steps, 1);
+            run.o.eval_every = every;
+            if (scored < 0) report_score(&run.r, 0, 1, NAN, false, -scored);        // before the first step
+            for (size_t i = 0; i < seconds.size(); i++) {
+                StepStats s = step_of(int64_t(i), 1);
+                s.seconds = seconds[i];
+                run.r.printed = 0;
+                if (scored > 0 && i + 1 == seconds.size()) report_score(&run.r, int64_t(i), 1, NAN, false, scored);
+                report_step(&run.r, s);
+            }
         });
-        EXPECT(text.find(c.text) != std::string::npos, "want %s: %s", c.text, text.c_str());
+    };
+    const struct { int64_t steps, every; std::vector<double> seconds; double scored; const char* text; } cases[] = {
+        {11, 0, {1}, 0, "eta 0:10\n"}, {11, 0, {59.96}, 0, "eta 10:00\n"}, {11, 0, {9006.1}, 0, "eta 25:01:01\n"},
+        {12, 0, {99, 1}, 0, "eta 0:10\n"},                              // the first step is slow
+        {104, 0, {1, 1, 1, 25}, 0, "eta 1:45\n"},                       // the process was stopped for 24 s
+        {11, 0, {1}, -500, "eta 0:10\n"},                               // an evaluation at the start
+        {3, 1, {1, 1}, 30, "eta 1:01\n"}, {3, 2, {1, 1}, 30, "eta 1:01\n"}, {4, 3, {1, 1}, 30, "eta 1:02\n"},
+        {2, 2, {1, 1}, 30, "eta 0:30\n"}, {2, 0, {1, 1}, 30, "eta 0:00\n"}};
+    for (const auto& c : cases) {
+        const std::string text = text_of(c.steps, c.every, c.seconds, c.scored);
+        EXPECT(text.ends_with(c.text), "want %s: %s", c.text, text.c_str());
     }
 }
 
@@ -214,8 +229,8 @@ TEST(plain_output) {
         TestRun run(tmp.path, 100, 1);
         run.r.log->text("model   %d layers\x1b[2J", 4);
         for (int i = 0; i < 100; i++) report_step(&run.r, step_of(i, 3));
-        report_score(&run.r, 100, 2.0121, 2.903, true);
-        report_score(&run.r, 200, 2.5, NAN, false);
+        report_score(&run.r, 100, 2.0121, 2.903, true, 1);
+        report_score(&run.r, 200, 2.5, NAN, false, 1);
     });
     for (const char c : text) EXPECT(c == '\n' || (unsigned char)c >= 0x20, "control byte 0x%02x in plain output", c);
     EXPECT(text.find("model   4 layers\\x1b[2J\n") == 0, "%s", text.c_str());
@@ -255,7 +270,7 @@ TEST(resume_appends_and_cuts_torn_lines) {
         console([&] {
             TestRun run(tmp.path, 20, 0);
             for (int i = 0; i < 10; i++) report_step(&run.r, step_of(i, 10 - i));
-            for (const int step : {3, 4, 5}) report_score(&run.r, step, step, NAN, false);
+            for (const int step : {3, 4, 5}) report_score(&run.r, step, step, NAN, false, 1);
         });
         const std::string before = read_file(path);
         append(path, torn);

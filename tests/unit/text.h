@@ -9,7 +9,7 @@ inline const std::string& test_cache() {
     return folder.path;
 }
 std::string ask_prep(const std::string& request, const std::function<void()>& progress) {
-    return prepare(parse_data_request(request), test_cache(), [&](uint64_t) { progress(); });
+    return prepare(parse_data_request(request), test_cache(), [&] { progress(); });
 }
 
 // Data, and what build/prep chose for them.
@@ -19,7 +19,7 @@ struct Opened : Data {
 };
 [[maybe_unused]] static Opened open_text(const DataOptions& o, Comm* comm = nullptr) {
     Opened opened = {open_data(o, comm), {}, {}};
-    const TextChoice choice = choose_text(o, test_cache(), [](uint64_t) {});
+    const TextChoice choice = choose_text(o, test_cache(), [] {});
     opened.tokenizer = choice.tokenizer;
     opened.chat = choice.chat;
     return opened;
