@@ -40,8 +40,8 @@ size_t count_file_tensors(const Arena& arena);        // the number of tensors t
 // Fills arena.n floats from the tensors NAME + suffix (F32, F16 or BF16), NAME being each TensorSpec's; padding becomes
 // 0. kExitBadContent if a name, dtype or shape is wrong or a value is not finite. Accepts names with and without
 // "transformer." or "model.". Ignores attention masks, rotary frequencies, and a head if the model's head is its
-// embedding: see has_own_head. theirs: the layout of the file if it is not `arena`; the position table of a longer context has more rows,
-// of which only the first ones are used.
+// embedding: see has_own_head. theirs: the layout of the file if it is not `arena`; the position table of a longer
+// context has more rows, of which only the first ones are used.
 void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values,
                       const Arena* theirs = nullptr);
 // Whether lm_head.weight is in the files with other numbers than the tensor `embedding`.

@@ -397,7 +397,8 @@ TEST(both_name_styles_masks_and_the_tied_head) {
     std::string first = bytes, last = bytes;            // other numbers in the head
     first[23] = char(first[23] ^ 1);
     last[34] = char(last[34] ^ 1);
-    const std::string tuned = replace(replace(all, "\"wte.", "\"base_model.model.wte."), "\"lm_head", "\"module.lm_head");
+    const std::string tuned =
+        replace(replace(all, "\"wte.", "\"base_model.model.wte."), "\"lm_head", "\"module.lm_head");
     const struct { std::string header, data; bool own; } heads[] = {
         {all, bytes, false}, {all, first, true}, {all, last, true}, {tuned, bytes, false}, {tuned, last, true},
         {"{" + wte + proj + mask + "}", bytes.substr(0, 23), false}, {replace(all, "\"wte.", "\"wtf."), last, false},
