@@ -29,6 +29,8 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
     return "[" + join(sizes, ",") + "]";
 }
 
+static std::string shown(const Json& value) { return value.text().substr(0, 60); }
+
 // Reads one entry of the header. data: the number of bytes behind the header. `begin` counts from the header's end.
 static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_t data, const std::string& what) {
     if (name.size() > kMaxName) die_content(what, "a tensor name of " + std::to_string(name.size()) + " bytes", "256");
@@ -41,14 +43,14 @@ static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_
     uint64_t dim, begin, end;
     for (JsonItems i(shape); i.next(); t.shape.push_back(dim)) {
         if (!i.value.as_u64(&dim) || dim > kMaxDim || t.shape.size() == kMaxDims)
-            die_content(where + ": shape", json_shown(shape), "at most 8 integers of 0..2^32");
+            die_content(where + ": shape", shown(shape), "at most 8 integers of 0..2^32");
         t.bytes = checked_mul(t.bytes, dim, where.c_str());
     }
     JsonItems i(offsets);
     if (shape.kind() != Json::array || offsets.kind() != Json::array || !i.next() || !i.value.as_u64(&begin) ||
         !i.next() || !i.value.as_u64(&end) || i.next() || begin > end || end > data || end - begin != t.bytes)
-        die_content(where + ": data_offsets", json_shown(offsets), std::to_string(t.bytes) + " of the " +
-                    std::to_string(data) + " bytes behind the header, for " + t.dtype + " " + json_shown(shape));
+        die_content(where + ": data_offsets", shown(offsets), std::to_string(t.bytes) + " of the " +
+                    std::to_string(data) + " bytes behind the header, for " + t.dtype + " " + shown(shape));
     t.begin = begin;
     return t;
 }
