@@ -3,8 +3,8 @@
 // Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the run's folder and
 // id in LOCKSTEP_OUT_DIR and LOCKSTEP_RUN. Ranks die with the supervisor. It passes signals on, and kills the others
 // 3 s after a rank failed. kExitPeer or death by a signal starts all ranks again, at most --max-restarts times and
-// until two attempts in a row have saved no checkpoint. --elastic: after two failures with as many ranks half as many
-// start.
+// until two attempts in a row have saved no checkpoint. After one such, LOCKSTEP_UNSCORED names the newest checkpoint:
+// the next attempt does not evaluate that. --elastic: after two failures with as many ranks half as many start.
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -137,7 +137,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
     const int report = memfd_create("out_dir", 0);
     set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(report));
     set_variable("LOCKSTEP_BEGAN", format("%.3f", now_seconds()));
-    for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_RUN"}) unsetenv(name);
+    for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_RUN", "LOCKSTEP_UNSCORED"}) unsetenv(name);
     std::string saved;                              // the newest checkpoint so far
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
     for (;; job.attempt++) {
@@ -150,6 +150,8 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
         newest.resize(std::min(newest.size(), newest.find('\n')));
         fruitless = newest != saved ? 0 : fruitless + 1;
         saved = newest;
+        if (fruitless) set_variable("LOCKSTEP_UNSCORED", saved);
+        else unsetenv("LOCKSTEP_UNSCORED");
         const bool fewer = elastic && ++failed >= 2 && job.np > 1;
         const bool giving_up = fruitless >= 2 && !fewer;
         if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");
