@@ -125,8 +125,9 @@ check "an evaluation that loses a rank twice is left out" left_out
 # What lasts longer than 10 s says how far it is: here the evaluation of --init, before the first step.
 slow() {
     LOCKSTEP_FAULT="rank=0,step=-1,at=eval,do=sleep:6" $train $job --save-every 0 --init "$tmp/scored" --eval-steps 3 \
-        --out-dir "$tmp/slow" >"$tmp/slow.log" 2>&1
-    grep -E '^val 2 of 3 batches, 0:0[0-9] left$' "$tmp/slow.log" && grep '^val  *first 3 of 37 batches' "$tmp/slow.log"
+        --out-dir "$tmp/counted" >"$tmp/counted.log" 2>&1
+    grep -E '^val 2 of 3 batches, 0:0[0-9] left$' "$tmp/counted.log" &&
+        grep '^val  *first 3 of 37 batches' "$tmp/counted.log"
 }
 check "a slow evaluation says how far it is" slow
 short() {           # validation tokens are cut short while the run trains
