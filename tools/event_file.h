@@ -9,7 +9,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <map>
-#include <set>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -70,12 +69,9 @@ inline std::string event_record(const std::string& line) {
     return record(event.get_double("time", "event"), event.get_u64("step", "event"), field(5, shown));
 }
 
-// The records of what metrics.jsonl says, without what resumes took back. The newest start scores the state from which
-// it resumes again if it scores that step: the old score is left out, also while the new one is not there yet.
-inline std::string event_records(std::string_view metrics, int64_t eval_every) {
+// The records of what metrics.jsonl says, without what resumes took back. Of two scores of a step the later one counts.
+inline std::string event_records(std::string_view metrics) {
     std::map<std::pair<uint64_t, std::string>, std::string> records;        // by step and event
-    std::set<std::pair<uint64_t, std::string>> new_ones;                    // since the newest resume
-    uint64_t newest_resume = 0;
     while (!metrics.empty()) try {
         const std::string line(next_word(&metrics, '\n'));
         const Json json = parse_json(line, "event");
@@ -86,16 +82,10 @@ inline std::string event_records(std::string_view metrics, int64_t eval_every) {
                 const auto& [at, what] = r.first;
                 return at > step || (at == step && (what == "train" || what == "warn"));
             });
-            newest_resume = step;
-            new_ones.clear();
         }
         std::string& one = records[{step, event}];
         one = (event == "warn" ? one : "") + event_record(line);        // a step may have several warnings
-        new_ones.insert({step, event});
     } catch (const Error&) {}                                   // a torn or foreign line is left out
-    if (eval_every > 0 && newest_resume % uint64_t(eval_every) == 0)
-        for (const char* score : {"val", "task"})
-            if (!new_ones.contains({newest_resume, score})) records.erase({newest_resume, score});
 
     const double now = unix_seconds();
     std::string content = event_file::record(now, 0, event_file::field(3, "brain.Event:2")) +
@@ -124,7 +114,7 @@ inline bool is_open_as(int fd, const std::string& path) {
 // The event file of a run that goes on. What a full disk does not take waits in metrics.jsonl.
 struct EventFile {
     // Writes it from what metrics.jsonl has. Throws kExitNoInput, kExitWrite.
-    EventFile(const std::string& folder, int64_t eval_every) : folder(folder), eval_every(eval_every) { begin(); }
+    explicit EventFile(const std::string& folder) : folder(folder) { begin(); }
 
     // Adds what metrics.jsonl has got since. Returns errno of a failed write. Begins anew after a resume, which takes
     // steps back, and where the event file is gone, unless the run has ended: the next one may have removed it.
@@ -146,7 +136,6 @@ struct EventFile {
 
   private:
     const std::string folder;
-    const int64_t eval_every;
     std::string path, line, pending;        // line: what has been read of one; pending: records that are not written
     Descriptor metrics, events;
     off_t at = 0;                           // what of metrics.jsonl has been read
@@ -164,7 +153,7 @@ struct EventFile {
         open_metrics();
         at = off_t(text.rfind('\n') + 1);                   // npos + 1 is 0; what follows is being written
         pending.clear();
-        path = write_event_file(folder, event_records(std::string_view(text).substr(0, size_t(at)), eval_every));
+        path = write_event_file(folder, event_records(std::string_view(text).substr(0, size_t(at))));
         events = Descriptor(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
     }
     void read(std::string_view text) {

@@ -24,18 +24,16 @@ static int follow(EventFile* file) {
 }
 
 int main(int argc, char** argv) {
-    int64_t every = 0;
     bool follows = false;
     const Tool tool = {"tensorboard",
         "usage: build/tensorboard OUT... [options]     writes an event file beside each run's metrics.jsonl\n",
-        {{"--eval-every", "N", "the newest start's", &every},
-         {"--follow", "", "of one run: goes on until standard input ends", &follows}}};
+        {{"--follow", "", "of one run: goes on until standard input ends", &follows}}};
     return tool_main(tool, argc, argv, [&](const Words& words) {
-        const auto write = [every](const RunLog* run) { EventFile(run->folder, every); };
+        const auto write = [](const RunLog* run) { EventFile(run->folder); };
         if (!follows) return runs_of(words, write), int(kExitDone);
         if (words.size() != 1) die(kExitUsage, "--follow: want one run's folder; see --help");
         if (chdir(words[0].c_str()) != 0) die(kExitNoInput, "%s: %s", words[0].c_str(), strerror(errno));
-        EventFile file(".", every);
+        EventFile file(".");
         return follow(&file);
     });
 }

@@ -549,7 +549,7 @@ import --o -o
 plan --forr --for
 plot --smoth --smooth
 report --srve --serve
-tensorboard --eval_evry --eval-every
+tensorboard --folow --follow
 END
 expect "launch suggests, too" 2 'unknown option --max_restart; did you mean --max-restarts\?' \
     $tools/launch --max_restart=3 x

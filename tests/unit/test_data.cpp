@@ -879,7 +879,8 @@ TEST(data_that_change_during_a_run) {
         truncate(changed.c_str(), 998);
         const Opened shorter = open_text(o);
         truncate(changed.c_str(), 500);
-        expect_error(kExitBadContent, changed + ": byte", [&] { check_unchanged(changed == path ? shorter.train : shorter.val); });
+        const Dataset& cut = changed == path ? shorter.train : shorter.val;
+        expect_error(kExitBadContent, changed + ": byte", [&] { check_unchanged(cut); });
         truncate(changed.c_str(), 0);
         write(changed, bytes(0));
     }

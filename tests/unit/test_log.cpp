@@ -183,7 +183,8 @@ TEST(epochs) {
     for (const auto& c : cases) {
         Options o;
         o.model = "gpt2";
-        o.batch_size = 1, o.steps = c.steps, o.total_batch_size = c.total, o.shape.T = c.T, o.shape.C = o.shape.NH = o.shape.V = 1;
+        o.batch_size = 1, o.steps = c.steps, o.total_batch_size = c.total;
+        o.shape.T = c.T, o.shape.C = o.shape.NH = o.shape.V = 1;
         Data data;
         data.train.samples = c.samples;
         const std::string text = describe_run(o, data, 1), said = many_epochs(o, data);
