@@ -126,7 +126,7 @@ check "an evaluation that loses a rank twice is left out" left_out
 slow() {
     LOCKSTEP_FAULT="rank=0,step=-1,at=eval,do=sleep:6" $train $job --save-every 0 --init "$tmp/scored" --eval-steps 3 \
         --out-dir "$tmp/counted" >"$tmp/counted.log" 2>&1
-    grep -E '^val [12] of 3 batches, [0-9:]* left$' "$tmp/counted.log" &&
+    grep '^val [12] of 3 batches, [0-9:]* left$' "$tmp/counted.log" &&
         grep '^val  *first 3 of 37 batches' "$tmp/counted.log"
 }
 check "a slow evaluation says how far it is" slow
