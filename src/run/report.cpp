@@ -81,6 +81,20 @@ static void write_facts(Reporter* r, int64_t step) {
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 
+// Returns a warning if the log mentions, since its last "resume", a checkpoint of a later step than `step` whose folder
+// is missing. Else returns "".
+static std::string missing_save(const std::string& folder, int64_t step) {
+    const std::string log = read_file(path_join(folder, "metrics.jsonl")), event = "{\"event\":\"ckpt\",\"step\":";
+    const size_t at = log.rfind(event), resumed = log.rfind("{\"event\":\"resume\"");
+    if (at == log.npos || (resumed != log.npos && resumed > at)) return "";
+    std::string_view rest = std::string_view(log).substr(at + event.size());
+    int64_t saved = 0;
+    parse_whole(next_word(&rest, ','), &saved);
+    const std::string lost = path_join(folder, format("ckpt/step_%08lld", (long long)saved));
+    return saved <= step || is_directory(lost) ? "" :
+        "the log tells of " + shown_path(lost) + ", which is not there: is another disk to be mounted on ckpt/?";
+}
+
 void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -92,6 +106,8 @@ void report_begin(Reporter* r, const RunProgress& at) {
     r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(), r->device.c_str(),
                  r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
                  describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
+    const std::string& folder = r->run->folder();
+    const std::string lost = missing_save(folder, at.step);                 // by the log of the earlier starts
     const uint64_t scored = r->data->val.batches(o.batch_size, o.eval_steps);
     r->evaluation = double(scored) / double(3 * o.micro_batches());         // a guess: it has no backward
     write_facts(r, at.step);
@@ -103,11 +119,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
         if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
         return;
     }
-    const std::string& folder = r->run->folder();
-    const std::string named = path_join(folder, "ckpt/latest"), latest = checkpoint_named(named);
-    if (latest != named && !is_directory(latest))
-        report_warning(r, at.step, "ckpt/latest names " + base_name(latest) + ", which is not there: is a disk to be "
-                       "mounted?");
+    report_warning(r, at.step, lost);
     set_aside_newer(folder, at.step, r->run->id);
     name_best(folder, at.best_step);
     r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
