@@ -378,7 +378,7 @@ void report(std::string_view in) {
     if (json.find('<') != json.npos || report_tool::page(runs, false).find("<x") != json.npos) std::abort();
 }
 void tensorboard(std::string_view in) {
-    const std::string records = event_records(in, 2);
+    const std::string records = event_records(in);
     for (std::string_view rest = records; !rest.empty();) {
         const uint64_t bytes = take<uint64_t>(&rest);
         if (rest.size() < bytes + 8) std::abort();
