@@ -57,7 +57,7 @@ floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 void dry_run(const Options& options, const Comm* comm, const Data& data);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
-// ---- runs a step's work, kernel by kernel or as a CUDA graph; and its results: executor.cpp
+// ---- runs a step's work, kernel by kernel or as a CUDA graph: executor.cpp
 
 struct Executor {
     Comm* comm = nullptr;
@@ -77,7 +77,7 @@ void executor_destroy(Executor* executor);
 void execute_step(Executor* executor, int64_t step, const std::function<void()>& enqueue);
 // Waits for the results. Tells the watchdog that this rank waits for its GPU, so that it does not count as stuck.
 void executor_wait(Executor* executor, int64_t step);
-StepTimes executor_times(Executor* executor);                  // after executor_wait
+StepTimes executor_times(Executor* executor);       // call it after executor_wait
 
 // ---- runs a model forward, for losses of data and continued texts: inference.cpp
 

@@ -2,7 +2,6 @@
 #include "src/app/app.h"
 #include <algorithm>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 #include "src/base/utf8.h"
 
 namespace BACKEND {

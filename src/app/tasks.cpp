@@ -5,7 +5,6 @@
 #include <numeric>
 #include <span>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 
 namespace BACKEND {
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <unistd.h>
-#include "src/base/countdown.h"
 #include "src/base/utf8.h"
 
 static const char* program = "train_gpt";
@@ -123,7 +122,7 @@ double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string duration(double seconds) {
+std::string clock_text(double seconds) {
     const long long s = std::llround(seconds), m = s / 60, h = m / 60;
     return h ? format("%lld:%02lld:%02lld", h, m % 60, s % 60) : format("%lld:%02lld", m, s % 60);
 }
@@ -135,7 +134,7 @@ void Countdown::at(uint64_t done) {
     const std::string count = format(" %s of %s %s", with_commas(done).c_str(), with_commas(all).c_str(), unit);
     const double left = done ? passed / double(done) * double(all - done) : passed;
     std::fprintf(stderr, "%s%s, %s %s\n", escape_control(what).c_str(), done ? count.c_str() : "",
-                 duration(left).c_str(), done ? "left" : "so far");
+                 clock_text(left).c_str(), done ? "left" : "so far");
 }
 
 uint64_t checked_mul(uint64_t a, uint64_t b, const char* what) {

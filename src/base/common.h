@@ -59,6 +59,17 @@ std::string shell_quote(const std::string& word);  // 'my run'
 std::string_view next_word(std::string_view* rest, char separator);  // removes the word and the separator from *rest
 size_t edit_distance(std::string_view a, std::string_view b);  // Levenshtein; for "did you mean"
 double now_seconds();                           // monotonic clock
+std::string clock_text(double seconds);         // 3725 -> "1:02:05"
+
+// Tells how far a long piece of work is. at() prints a line on stderr, on rank 0 alone and at most every 10 s:
+// "val 3,120 of 19,531 batches, 4:10 left"; where nothing is counted, "the save, 0:20 so far".
+struct Countdown {
+    std::string what;
+    uint64_t all = 0;
+    const char* unit = "";
+    double began = now_seconds(), printed = began;
+    void at(uint64_t done = 0);
+};
 
 // Reads the whole text as a decimal number, whatever the locale is; blanks are not allowed. Returns false if it is no
 // number or T cannot hold it.

@@ -17,7 +17,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 #include "src/base/lock.h"
 #include "src/base/numbers.h"
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 #include <utility>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
 
@@ -43,10 +42,10 @@ static std::vector<char*> pointers(const std::string& name, const Arguments& arg
     return argv;
 }
 
-// Starts a tool, whose signals are blocked. input: becomes its standard input. output: becomes its standard output; -1:
-// it inherits that. kExitOther: it cannot start.
+// Starts a tool, whose signals are blocked. input and output become its standard input and output. kExitOther: it
+// cannot start.
 static pid_t start_tool(const std::string& what, const std::string& path, const Arguments& arguments, int input,
-                        int output = -1) {
+                        int output) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&files);
@@ -56,7 +55,7 @@ static pid_t start_tool(const std::string& what, const std::string& path, const 
     posix_spawnattr_setsigmask(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-    if (output >= 0) posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
     signal(SIGCHLD, SIG_DFL);               // if it were ignored, as by our parent, waitpid would fail
     pid_t pid;
     const std::vector<char*> argv = pointers(path, arguments);

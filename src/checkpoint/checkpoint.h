@@ -6,7 +6,7 @@
 //         DONE                 written last: name, size and CRC-32C of every other file
 //     OUT/ckpt/latest          a file: the name of the newest complete checkpoint
 //     OUT/ckpt/best            a file: the name of that with the lowest validation loss; --keep never removes that.
-//                              Of a step that is saved before its score, the name is written when both are done
+//                              It is written when both the save and the score of that step are done
 //
 // A save writes and fsyncs every file in .tmp_step_*, then DONE; fsyncs that folder; renames it; fsyncs ckpt/; verifies
 // it; writes `latest` and `best`; and only then removes the oldest checkpoints beyond `keep`. The files do not depend

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 #include "src/base/json.h"
 
 // The largest header is 16 MB. GPT-2 1558M needs 75 KB of header per state array, and a reduction may have many arrays.

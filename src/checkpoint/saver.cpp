@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <utility>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 
 struct Saver {
     std::string out_dir;

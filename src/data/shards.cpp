@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 

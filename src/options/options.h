@@ -34,7 +34,7 @@ struct Options {
     bool elastic = false, overlap = true, graph = true;
     int64_t audit_every = 500;
     double timeout = 60, save_patience = 600;
-    std::string out_dir, resume, plan_for;   // resume: "" (no), "auto" or a path; plan_for: --for
+    std::string out_dir, resume, plan_for;      // resume: "" (no), "auto" or a path; plan_for: --for
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;
     bool dry_run = false, force = false, verbose = false, perplexity = false;

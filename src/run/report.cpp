@@ -4,7 +4,6 @@
 #include <cmath>
 #include "models/tuning.h"
 #include "src/base/common.h"
-#include "src/base/countdown.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
 #include "src/base/numbers.h"
@@ -180,7 +179,7 @@ void report_step(Reporter* r, const StepStats& s) {
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
     for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
     if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
-    r->log->text("%s | eta %s", text.c_str(), duration(eta).c_str());
+    r->log->text("%s | eta %s", text.c_str(), clock_text(eta).c_str());
 }
 
 void report_warning(Reporter* r, int64_t step, const std::string& message) {
