@@ -108,7 +108,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
     const std::string& folder = r->run->folder();
     const std::string lost = missing_save(folder, at.step);                 // by the log of the earlier starts
     const uint64_t scored = r->data->val.batches(o.batch_size, o.eval_steps);
-    r->evaluation = double(scored) / double(3 * o.micro_batches());         // a guess: it has no backward
+    r->guess = double(scored) / double(3 * o.micro_batches());              // an evaluation has no backward
     write_facts(r, at.step);
     report_out_dir(o.out_dir, r->run->id);
     report_warning(r, at.step, many_epochs(o, *r->data));
@@ -170,7 +170,8 @@ void report_step(Reporter* r, const StepStats& s) {
     r->pace += r->steps_here < 2 ? s.seconds - r->pace : (std::min(s.seconds, 2 * r->pace) - r->pace) / 20;
     const int64_t left = o.steps - 1 - s.step, every = o.eval_every;
     const int64_t scores = every ? ceil_div(o.steps, every) - s.step / every : 0;       // still to come
-    const double now = now_seconds(), eta = (double(left) + double(scores) * r->evaluation) * r->pace;
+    const double each = r->evaluation > 0 ? r->evaluation : r->guess * r->pace;
+    const double now = now_seconds(), eta = double(left) * r->pace + double(scores) * each;
     const bool edge = r->steps_here++ == 0 || left == 0;
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;
@@ -190,7 +191,7 @@ void report_warning(Reporter* r, int64_t step, const std::string& message) {
 
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds) {
     if (!r->log) return;
-    if (r->pace > 0) r->evaluation = seconds / r->pace;
+    r->evaluation = seconds;
     r->log->event(JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
     const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
     r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");

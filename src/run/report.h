@@ -9,7 +9,8 @@ struct Reporter : RunFacts {
     std::unique_ptr<Log> log = nullptr;     // on rank 0, after report_begin; else null
     std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // now_seconds() at report_begin, and at the last console line about a step
-    double pace = 0, evaluation = 0;    // seconds of a usual step; how many such steps an evaluation takes
+    double pace = 0, evaluation = 0;    // seconds of a usual step and of the last evaluation; 0: there was none
+    double guess = 0;                   // how many such steps an evaluation may take
     int64_t steps_here = 0;             // steps that this process has run
 };
 

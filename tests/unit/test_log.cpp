@@ -215,7 +215,7 @@ TEST(eta) {
         {11, 0, {1}, 0, "eta 0:10\n"}, {11, 0, {59.96}, 0, "eta 10:00\n"}, {11, 0, {9006.1}, 0, "eta 25:01:01\n"},
         {12, 0, {99, 1}, 0, "eta 0:10\n"},                              // the first step is slow
         {104, 0, {1, 1, 1, 25}, 0, "eta 1:45\n"},                       // the process was stopped for 24 s
-        {11, 0, {1}, -500, "eta 0:10\n"},                               // an evaluation at the start
+        {11, 0, {1}, -500, "eta 0:10\n"}, {11, 5, {1}, -30, "eta 1:40\n"},     // an evaluation at the start
         {3, 1, {1, 1}, 30, "eta 1:01\n"}, {3, 2, {1, 1}, 30, "eta 1:01\n"}, {4, 3, {1, 1}, 30, "eta 1:02\n"},
         {2, 2, {1, 1}, 30, "eta 0:30\n"}, {2, 0, {1, 1}, 30, "eta 0:00\n"}};
     for (const auto& c : cases) {
