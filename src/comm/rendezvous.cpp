@@ -373,7 +373,7 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
             if (introduce(*m, c.socket.fd, to, error)) return c;
             met = true;
         }
-        if (refused && met) die_left(rank, tried.c_str());
+        if (refused && met && !error.code) die_left(rank, tried.c_str());   // an error awaits the next listener
         notice.say(format("rank %d of %zu%s at %s", rank, m->peers.size(), m->assumed.c_str(), tried.c_str()));
         usleep(pause);
     }
@@ -535,7 +535,7 @@ std::vector<Socket> meet_peers(Meeting* m, const std::vector<int>& ranks) {
 void end_before_meeting(const World& world, const Error& error) {
     // An error "rank N ..." comes from a meeting, which has told it to the other ranks.
     const bool tells = world.size > 1 && error.code != kExitPeer && !error.message.starts_with("rank ");
-    const Error reply = tells && world.rank > 0 ? tell(world, error, 1) : Error{};
+    const Error reply = tells && world.rank > 0 ? tell(world, error, kLingers) : Error{};
     if (reply.message != "rank 0: " + error.message) print_error(error);    // else rank 0 has said the same
-    if (tells && (world.rank == 0 || reply.message.starts_with("peer "))) tell(world, error, kLingers);
+    if (tells && world.rank == 0) tell(world, error, kLingers);
 }

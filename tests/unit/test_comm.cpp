@@ -58,17 +58,30 @@ struct Outcome {
 std::atomic<int>* const board =
     static_cast<std::atomic<int>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 
+sockaddr_in loopback(int port) {
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(uint16_t(port));
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return a;
+}
+int listen_loopback(int port) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in a = loopback(port);
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    EXPECT(bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0 && listen(fd, 9) == 0, "bind");
+    return fd;
+}
+
 // Below the range from which listeners on port 0 and outgoing connections get theirs, so that nobody takes it
 // meanwhile.
 int free_port() {
     static int next = getpid() * 37;
     for (;;) {
         const int port = 10000 + next++ % 20000, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in a = {};
-        a.sin_family = AF_INET;
-        a.sin_port = htons(uint16_t(port));
-        a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        const bool free = bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0;
+        const sockaddr_in a = loopback(port);
+        const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
         close(fd);
         if (free) return port;
     }
@@ -651,6 +664,23 @@ TEST(the_same_error_of_all_ranks_is_said_once) {
     expect_abort(o, 2, "--stpes: unknown option");
 }
 
+// The listener of rank 0's meeting may take a connection and close, before rank 0 listens again to tell the same error.
+TEST(an_error_is_told_to_the_next_listener) {
+    const int port = free_port();
+    const Outcome o = run_job({.shape = {2, 1}, .body = nothing, .before = [&](int rank, World*) {
+                                   if (rank == 0) {
+                                       const int fd = listen_loopback(port);
+                                       board[0] = 1;
+                                       close(accept(fd, nullptr, nullptr));
+                                       close(fd);
+                                       usleep(100000);
+                                   }
+                                   wait_board(0, 1);
+                                   die(2, "hosts: unequal");
+                               }, .port = port});
+    expect_abort(o, 2, "hosts: unequal");
+}
+
 // Waits until rank 1, in this process, has reached rank 0 on one host: it listens for data then.
 void await_knock(int pid) {
     const std::string socket = format("-1-%d\n", pid);
@@ -816,12 +846,7 @@ TEST(bad_addresses) {
                                .body = nothing,
                                .before = [](int, World* w) { w->master_addr = "192.0.2.1"; },
                                .patience = 20});
-    const int port = free_port(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in a = {};
-    a.sin_family = AF_INET;
-    a.sin_port = htons(uint16_t(port));
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT(bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 && listen(fd, 9) == 0, "bind");
+    const int port = free_port(), fd = listen_loopback(port);
     const Outcome q =
         run_job({.shape = {2, 1}, .timeout = 0.2, .ranks = {0}, .body = nothing, .patience = 20, .port = port});
     close(fd);
@@ -833,11 +858,8 @@ TEST(bad_addresses) {
 
 int connect_loopback(int port) {  // -1: refused
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in a = {};
-    a.sin_family = AF_INET;
-    a.sin_port = htons(uint16_t(port));
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0) return fd;
+    const sockaddr_in a = loopback(port);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0) return fd;
     close(fd);
     return -1;
 }
