@@ -111,7 +111,7 @@ struct Output {
     }
     void remove_work() const {
         remove(work);
-        for (const char* name : {".lock", ".locked"}) ::unlink(path(name).c_str());
+        ::unlink(path(".lock").c_str());
         ::rmdir(work.c_str());
     }
     template <class F> void write(const F& fill) const {

@@ -1,7 +1,7 @@
 // launch.cpp -- `train_gpt --np N` becomes this program: it starts N ranks on this machine and supervises them.
 //
-// Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the run's folder and
-// id in LOCKSTEP_OUT_DIR and LOCKSTEP_RUN. Ranks die with the supervisor. It passes signals on, and kills the others
+// Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the descriptor of the
+// run's folder as the path LOCKSTEP_OUT_DIR. Ranks die with the supervisor. It passes signals on, and kills the others
 // 3 s after a rank failed. kExitPeer or death by a signal starts all ranks again, at most --max-restarts times and
 // until two attempts in a row have saved no checkpoint. After one such, LOCKSTEP_UNSCORED names the newest checkpoint:
 // the next attempt does not evaluate that. --elastic: after two failures with as many ranks half as many start.
@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "src/base/allowance.h"
@@ -134,19 +134,20 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
         if (sigaction(s, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) sigaddset(&job.signals, s);
     sigprocmask(SIG_BLOCK, &job.signals, nullptr);
     signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
-    const int report = memfd_create("out_dir", 0);
-    set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(report));
+    int ends[2];                            // the ranks' end, and this process's
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) die(kExitOther, "--np: socketpair: %s", std::strerror(errno));
+    fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(ends[0]));
     set_variable("LOCKSTEP_BEGAN", format("%.3f", now_seconds()));
-    for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_RUN", "LOCKSTEP_UNSCORED"}) unsetenv(name);
-    std::string saved;                              // the newest checkpoint so far
+    for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_UNSCORED"}) unsetenv(name);
+    std::string folder, saved;                      // the run's by descriptor, and the newest checkpoint in it so far
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
     for (;; job.attempt++) {
         const int code = run_attempt(&job);
         if (code != kExitPeer || std::isfinite(job.stop_asked)) return code;
-        const std::string told = read_kernel_file(format("/proc/self/fd/%d", report));
-        std::string_view rest = told;
-        const std::string out_dir(next_word(&rest, '\0')), id(next_word(&rest, '\0'));
-        std::string newest = out_dir.empty() ? "" : read_kernel_file(path_join(out_dir, "ckpt/latest"));
+        const int given = folder.empty() ? take_folder(ends[1]) : -1;       // later ranks give the same folder
+        if (given >= 0) folder = format("/proc/self/fd/%d", given);
+        std::string newest = folder.empty() ? "" : read_kernel_file(path_join(folder, "ckpt/latest"));
         newest.resize(std::min(newest.size(), newest.find('\n')));
         fruitless = newest != saved ? 0 : fruitless + 1;
         saved = newest;
@@ -157,8 +158,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
         if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");
         if (giving_up || job.attempt >= max_restarts) return code;
         if (fewer) job.np /= 2, failed = fruitless = 0;     // it divides the replicas too, so the bits stay the same
-        if (!out_dir.empty()) set_variable("LOCKSTEP_OUT_DIR", out_dir);
-        if (!id.empty()) set_variable("LOCKSTEP_RUN", id);
+        if (!folder.empty()) set_variable("LOCKSTEP_OUT_DIR", folder);
         warn("--np: starting %s %d ranks again (%d of %d), from %s", fewer ? "only" : "all", job.np, job.attempt + 1,
             max_restarts, saved.empty() ? "the beginning: nothing was saved" : saved.c_str());
     }

@@ -354,16 +354,14 @@ struct Job {
     int vocab_size = 0;
     size_t width = 0;                       // bytes of a token
     uint32_t tokenizer = 0;                 // checksum of tokenizer.json
-    std::string path(const std::string& name) const { return path_join(a.out, name); }
+    std::string path(const std::string& name) const { return path_join(lock.held, name); }
     std::string part(const Output& o, uint64_t save) const {
         return path(std::string(".") + o.name + "." + std::to_string(save) + ".part");
     }
 
     // Writes the first n tokens as a shard.
     void write(Output* o, size_t n) {
-        if (check_lock(&lock))
-            die(kExitWrite, "-o: %s: it was moved to %s while prep wrote into it; give the new name to go on",
-                a.out.c_str(), lock.path.c_str());
+        check_lock(&lock, "-o");
         const std::string name = format("%s_%06zu.bin", o->name, o->shards.size()), temporary = path(name + ".tmp");
         const uint32_t header[256] = {width == 2 ? 20240520u : 20240801u, width == 2 ? 1u : 7u, uint32_t(n)};
         std::string bytes;
@@ -448,7 +446,7 @@ struct Job {
     // Removes what is for going on, also that of starts that were killed.
     void clean() const {
         remove_tree(path("prep.json"));
-        for (const std::string& name : list_directory(a.out))
+        for (const std::string& name : list_directory(lock.held))
             if (is_leftover(name) && !name.starts_with(".lock")) remove_tree(path(name));
     }
 };
@@ -568,7 +566,7 @@ int run(const Arguments& a) {
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
                     with_commas(o.total).c_str(), o.shards.size());
     if (job.out[1].total == 0) warn("%s: no document fell to validation: give a larger --val-frac", a.out.c_str());
-    std::printf("next    ./train_gpt --data %s\n", shell_quote(a.out).c_str());
+    std::printf("next    ./train_gpt --data %s\n", shell_quote(shown_path(job.lock.held)).c_str());
     return kExitDone;
 }
 

@@ -144,7 +144,7 @@ struct Work {
             warn("%s", error.message.c_str());
         }
         unlink(inside(".lock").c_str());
-        lock.release();
+        lock = {};
         rmdir(path.c_str());
     }
 };

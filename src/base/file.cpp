@@ -17,7 +17,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "src/base/common.h"
-#include "src/base/lock.h"
 #include "src/base/numbers.h"
 
 [[noreturn]] static void fail(int code, const char* what, const std::string& path, int error = errno) {
@@ -196,10 +195,9 @@ void make_directories(const std::string& path) {
     if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);        // the name must survive a power cut
     const int error = errno;
     if (error == EEXIST && is_there()) return;
-    char target[4096];
-    if (const ssize_t n = ::readlink(path.c_str(), target, sizeof target); n > 0)
-        die(kExitWrite, "cannot make folder: %s: it is a link to %.*s, which is not there; mount its disk or make it",
-            shown_path(path).c_str(), int(n), target);
+    if (const std::string target = link_text(path); !target.empty())
+        die(kExitWrite, "cannot make folder: %s: it is a link to %s, which is not there; mount its disk or make it",
+            shown_path(path).c_str(), target.c_str());
     fail(kExitWrite, "cannot make folder", path, error);
 }
 
@@ -242,6 +240,18 @@ std::string real_path(const std::string& path) {
     const std::filesystem::path real = std::filesystem::weakly_canonical(without_slash(path), error);
     const std::string below = real.lexically_relative(std::filesystem::current_path(ignored)).string();
     return error ? path : below.find_first_not_of(".-") == 0 ? below : real.string();
+}
+
+std::string link_text(const std::string& link) {
+    char text[4096];
+    return {text, size_t(std::max<ssize_t>(::readlink(link.c_str(), text, sizeof text), 0))};
+}
+
+std::string shown_path(const std::string& path) {
+    constexpr std::string_view kHeld = "/proc/self/fd/";
+    if (!path.starts_with(kHeld)) return path;
+    const size_t end = std::min(path.find('/', kHeld.size()), path.size());
+    return real_path(link_text(path.substr(0, end))) + path.substr(end);
 }
 
 std::string base_name(const std::string& path) {

@@ -70,6 +70,9 @@ std::string without_slash(const std::string& path);         // removes slashes a
 // Returns the path without links: relative to the current folder if it is below that and begins with neither . nor -,
 // else absolute. Returns a path that cannot be resolved, such as a link to itself, as it is.
 std::string real_path(const std::string& path);
+std::string link_text(const std::string& link);             // where a link points to; "" if it is none
+// Returns a path as the user knows it: with the folder's present path in place of /proc/self/fd/N (src/base/lock.h).
+std::string shown_path(const std::string& path);
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."
 std::string path_join(const std::string& a, const std::string& b);

@@ -3,10 +3,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include "src/base/common.h"
 #include "src/base/json.h"
-#include "src/base/lock.h"
 #include "src/checkpoint/safetensors.h"
 
 struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
@@ -63,19 +61,6 @@ static std::vector<std::string> step_folders(const std::string& ckpt, const std:
     return names;
 }
 
-std::string run_id(const std::string& json_path) try {
-    const std::string text = read_file(json_path);
-    const Json run = parse_json(text, "").find("run");
-    return (run.kind() == Json::object ? run.find("id") : run).text();
-} catch (const Error&) {
-    return "";
-}
-
-static bool is_foreign(const std::string& checkpoint, const std::string& id) {
-    const std::string theirs = id.empty() ? "" : run_id(path_join(checkpoint, "state.json"));
-    return !theirs.empty() && theirs != id;
-}
-
 std::string verify_checkpoint(const std::string& folder, bool checksums) try {
     constexpr size_t kMaxDone = 1 << 16;
     FileReader list(path_join(folder, "DONE"));
@@ -95,22 +80,19 @@ std::string verify_checkpoint(const std::string& folder, bool checksums) try {
 }
 
 std::string find_checkpoint(const std::string& out_dir) {
-    const std::string ckpt = path_join(out_dir, "ckpt");
+    const std::string ckpt = path_join(out_dir, "ckpt"), latest = checkpoint_named(path_join(ckpt, "latest"));
+    const int64_t last = step_of(base_name(latest));
     const std::vector<std::string> names = step_folders(ckpt);
-    const std::string id = run_id(path_join(out_dir, "config.json"));
+    if (last >= 0 && !is_directory(latest)) warn("bad checkpoint: %s: it is not there", base_name(latest).c_str());
     for (const std::string& name : names) {
-        const std::string folder = path_join(ckpt, name);
-        if (is_foreign(folder, id)) {
-            warn("%s: is of another run, and left out; --init %s begins a run with it", name.c_str(), folder.c_str());
-            continue;
-        }
-        const std::string why = verify_checkpoint(folder, true);
+        if (last >= 0 && step_of(name) > last) continue;
+        const std::string folder = path_join(ckpt, name), why = verify_checkpoint(folder, true);
         if (why.empty()) return folder;
         warn("bad checkpoint: %s: %s", name.c_str(), why.c_str());
     }
     if (names.empty()) return "";
-    die(kExitBadContent, "%s: none of %zu checkpoints is whole and of this run; restore one, or start again in another "
-        "folder",
+    die(kExitBadContent, "%s: none of %zu checkpoints is whole and at most as old as `latest`; restore one, or start "
+        "again in another folder",
         ckpt.c_str(), names.size());
 }
 
@@ -169,21 +151,10 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     sync_directory(folder);
 }
 
-// Renames a checkpoint to .bad_NAME, so that no resume takes it. Returns the new name, whose earlier folder is removed.
-static std::string set_aside(const std::string& ckpt, const std::string& name) {
-    const std::string aside = ".bad_" + name;
-    remove_tree(path_join(ckpt, aside));
-    rename_file(path_join(ckpt, name), path_join(ckpt, aside));
-    return aside;
-}
-
 // Renames the complete folder `temporary` to `name`. If a checkpoint has that name already, one system call exchanges
 // the two, so that the name always exists. If the file system cannot do that, the old one is renamed first.
-static void place(const std::string& ckpt, const std::string& temporary, const std::string& name,
-                  const std::string& id) {
+static void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
     const std::string final = path_join(ckpt, name);
-    if (is_foreign(final, id))
-        warn("%s: is of another run, and was set aside as %s", name.c_str(), set_aside(ckpt, name).c_str());
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
     if (file_exists(final)) rename_file(final, path_join(ckpt, ".del_" + name));
     rename_file(temporary, final);
@@ -199,20 +170,19 @@ void remove_checkpoints(const std::string& out_dir) {
     const std::string ckpt = path_join(out_dir, "ckpt");
     if (!is_directory(ckpt)) return;
     remove_stale(ckpt);
-    for (const char* prefix : {"", ".bad_"})
-        for (const std::string& name : step_folders(ckpt, prefix)) remove_tree(path_join(ckpt, name));
+    for (const std::string& name : step_folders(ckpt)) remove_tree(path_join(ckpt, name));
     for (const char* name : {"latest", "best"}) remove_tree(path_join(ckpt, name));
 }
 
 // Removes the oldest complete checkpoints before `step`, so that `keep` are left, that of `step` included, and the best
 // one. Incomplete ones stay and do not count. keep 0: removes none.
-static void retire(const std::string& ckpt, int64_t step, int keep, const std::string& id) {
+static void retire(const std::string& ckpt, int64_t step, int keep) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
     for (const std::string& name : step_folders(ckpt)) {
         const std::string folder = path_join(ckpt, name);
-        if (keep == 0 || step_of(name) >= step || is_foreign(folder, id) || !verify_checkpoint(folder, false).empty() ||
-            ++kept <= keep || name == best) continue;
+        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() || ++kept <= keep ||
+            name == best) continue;
         rename_file(folder, path_join(ckpt, ".del_" + name));         // a partly deleted folder must not have its name
     }
     remove_stale(ckpt);
@@ -250,7 +220,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         try { remove_tree(temporary); } catch (const Error&) {}         // the first error is reported
         throw;
     }
-    place(ckpt, temporary, name, files.run_id);     // after an exchange `temporary` is the old one; retire removes it
+    place(ckpt, temporary, name);     // after an exchange `temporary` is the old one; retire removes it
     sync_directory(ckpt);
     files.progress();
     fault_point("ckpt_placed", 0, step);
@@ -261,7 +231,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
     name_best(out_dir, files.best_step);
     fault_point("ckpt_best", 0, step);
     try {
-        retire(ckpt, step, keep, files.run_id);
+        retire(ckpt, step, keep);
     } catch (const Error& error) {                                      // the new one is complete; only space is lost
         warn("old checkpoints stay: %s", error.message.c_str());
     }
@@ -283,27 +253,10 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
         else read_safetensors(open_safetensors(path_join(folder, weights)), arena, "", array.data);
 }
 
-void repair_names(const std::string& checkpoint, int64_t best_step) try {
-    const std::string name = base_name(checkpoint), ckpt = parent_folder(checkpoint);
-    if (const auto names = step_folders(ckpt); names.empty() || names[0] != name) return;
-    remove_stale(ckpt);
-    set_latest(ckpt, name);
-    name_best(parent_folder(ckpt), best_step);
-} catch (const Error& error) {
-    warn("%s", error.message.c_str());
-}
-
-void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id) {
-    const std::string ckpt = path_join(out_dir, "ckpt");
-    std::vector<std::string> before = step_folders(ckpt, ".bad_");
-    for (const std::string& name : step_folders(ckpt)) {
-        if (step_of(name) <= step || is_foreign(path_join(ckpt, name), run_id)) continue;
-        for (; !before.empty(); before.pop_back()) remove_tree(path_join(ckpt, before.back()));
-        const std::string aside = set_aside(ckpt, name);
-        warn("%s: set aside as %s: the run goes on from step %lld", name.c_str(), aside.c_str(), (long long)step);
-    }
-    const std::string best = path_join(ckpt, "best");
-    if (!is_directory(checkpoint_named(best))) remove_tree(best);
-    sync_directory(ckpt);
-    set_latest(ckpt, step_name(step));
+void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {
+    const std::string ckpt = path_join(out_dir, "ckpt"), best = path_join(ckpt, "best");
+    if (base_name(checkpoint_named(path_join(ckpt, "latest"))) != step_name(step)) set_latest(ckpt, step_name(step));
+    const std::string named = checkpoint_named(best);
+    if (step_of(base_name(named)) > step || !is_directory(named)) remove_tree(best);
+    name_best(out_dir, best_step);
 }

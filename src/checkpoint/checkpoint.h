@@ -2,16 +2,18 @@
 //
 //     OUT/ckpt/step_00001000/  a Hugging Face folder: model.safetensors config.json tokenizer.json and its config
 //         optim.safetensors    the optimizer's state: "TENSOR.exp_avg" ...
-//         state.json           step, tokens, options, data hash, best loss, the run's id
+//         state.json           step, tokens, options, data hash, best loss
 //         DONE                 written last: name, size and CRC-32C of every other file
-//     OUT/ckpt/latest          a file: the name of the newest complete checkpoint
+//     OUT/ckpt/latest          a file: the name of the checkpoint from which the run goes on
 //     OUT/ckpt/best            a file: the name of that with the lowest validation loss; --keep never removes that.
 //                              It is written when both the save and the score of that step are done
 //
 // A save writes and fsyncs every file in .tmp_step_*, then DONE; fsyncs that folder; renames it; fsyncs ckpt/; verifies
 // it; writes `latest` and `best`; and only then removes the oldest checkpoints beyond `keep`. The files do not depend
-// on the number of ranks, the time or the host's name, but state.json has the run's random id and the kind of device,
-// and DONE that file's checksum. A checkpoint with the id of another run is neither used nor removed.
+// on the number of ranks, the time or the host's name, but state.json has the kind of device.
+//
+// `latest` decides. A run that goes back to an earlier checkpoint writes it first. The folders of later steps stay, but
+// no resume takes them, and a save of their step replaces them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,7 +25,6 @@
 
 struct CheckpointFiles {
     std::string config_json, state_json;
-    std::string run_id;                         // the id in state_json; "": every checkpoint counts as this run's
     std::vector<std::pair<std::string, std::string>> texts;     // other files: names and contents
     std::string weights = "model.safetensors";  // name of the file for the trained weights
     std::optional<uint32_t> frozen_crc = {};    // CRC-32C of the frozen weights, which are in another folder
@@ -43,10 +44,9 @@ void require_space(const std::string& folder, const CheckpointFiles& files);
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
                 const std::string& weights = "model.safetensors");
 
-// Returns the id in a run's config.json or a checkpoint's state.json; "" if it has none or cannot be read.
-std::string run_id(const std::string& json_path);
-// Returns the folder of a run's newest complete checkpoint, and warns of newer ones that are not complete; "" if there
-// are no checkpoints. kExitBadContent: there are some, but none is complete and of this run.
+// Returns the folder of the checkpoint that `latest` names, or of the newest complete one of an earlier step, and warns
+// of those that are not complete; "" if there are no checkpoints. Without `latest` all steps count. kExitBadContent:
+// there are some, but none is complete.
 std::string find_checkpoint(const std::string& out_dir);
 // Checks DONE and the sizes of its files, with `checksums` also their CRCs. Returns "" or what is wrong, which may be
 // an error of the disk. kExitOther: the files cannot be read at the moment.
@@ -57,14 +57,10 @@ std::string resolve_model_folder(const std::string& path, const std::string& oth
 // Returns the folder that OUT/ckpt/best or OUT/ckpt/latest names. Returns any other path without slashes at its end.
 std::string checkpoint_named(const std::string& path);
 
-// Prepares a run to go on from `step`. Renames its checkpoints of later steps to .bad_step_*, so that the next resume
-// does not take them, and then removes those that were renamed earlier. Sets `latest`. Removes `best` if the checkpoint
-// that it names is gone.
-void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id);
+// Prepares a run to go on from `step`: sets `latest`, and lets `best` name the checkpoint of best_step, if there is one,
+// and none that is gone or of a later step.
+void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step);
 // Lets `best` name the checkpoint of that step, if there is one. An error is only a warning.
 void name_best(const std::string& out_dir, int64_t step);
-// If this is the run's newest checkpoint, sets `latest` and `best`, which a killed save may not have done, and removes
-// temporary files of killed saves. An error is only a warning.
-void repair_names(const std::string& checkpoint, int64_t best_step);
 // Removes all that this program writes into OUT/ckpt. The folder itself, which may be a link, stays.
 void remove_checkpoints(const std::string& out_dir);

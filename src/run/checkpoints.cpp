@@ -33,14 +33,12 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     comm_at_end(comm, [seconds = o.timeout] { saver_wait(seconds); });
     c->saver = saver_create(files, copy, run.folder(), o.keep);
     c->files = files;
-    c->files.run_id = run.id;
     c->files.progress = [comm] { comm_still_works(comm); };
     JsonLine identity;
     for (const auto& [name, value] : options_identity(o)) identity.raw(name.c_str(), json_quote(value, true));
     if (files.frozen_crc) c->facts.add("base_crc", *files.frozen_crc);
     c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
-        .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash)
-        .add("run", run.id);
+        .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash);
     return c.release();
 }
 
@@ -65,7 +63,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     comm_progress(c->comm, step, "checkpoint");
     const double begin = now_seconds();
     const auto stop = [&] {
-        report_place(c->report, step);
+        report_place(c->report);
         return stop_requested() != 0;
     };
     Saved saved = {};
@@ -101,7 +99,7 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
         for (size_t i = 0; i < at.sums.size(); i++) state.add(format("sum%zu", i).c_str(), at.sums[i]);
         c->files.state_json = state.text() + "\n";
         c->files.best_step = at.best_step;
-        report_place(c->report, at.step);
+        report_place(c->report);
         saver_start(c->saver, at.step, c->files, [run = c->report->run, report = c->report] {
             claim_checkpoints(*run);
             const std::string config = path_join(run->folder(), "config.json");

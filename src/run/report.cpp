@@ -69,7 +69,7 @@ static void write_facts(Reporter* r, int64_t step) {
     for (const Comm::Peer& peer : r->comm->peers)
         ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
-    facts.add("id", r->run->id).add("argv", join(o.argv, " ")).add("version", version_text())
+    facts.add("argv", join(o.argv, " ")).add("version", version_text())
         .add("device_name", r->device).add("world_size", r->comm->size).add("launcher", r->comm->launcher)
         .raw("ranks", "[" + join(ranks, ",") + "]")
         .add("data_hash", r->data->train.hash).add("params", count_parameters(r->info->tensors(o.shape)))
@@ -101,16 +101,15 @@ void report_begin(Reporter* r, const RunProgress& at) {
     empty_run(*r->run, o.force);
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
-    report_out_dir(o.out_dir, "");
+    give_folder(r->run->lock->folder.fd);
     r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(), r->device.c_str(),
                  r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
                  describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
-    const std::string& folder = r->run->folder();
+    const std::string folder = r->run->folder();
     const std::string lost = missing_save(folder, at.step);                 // by the log of the earlier starts
     const uint64_t scored = r->data->val.batches(o.batch_size, o.eval_steps);
     r->guess = double(scored) / double(3 * o.micro_batches());              // an evaluation has no backward
     write_facts(r, at.step);
-    report_out_dir(o.out_dir, r->run->id);
     report_warning(r, at.step, many_epochs(o, *r->data));
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     report_warning(r, at.step, rate_change(o, at.step));
@@ -119,14 +118,13 @@ void report_begin(Reporter* r, const RunProgress& at) {
         return;
     }
     report_warning(r, at.step, lost);
-    set_aside_newer(folder, at.step, r->run->id);
-    name_best(folder, at.best_step);
+    go_on_from(folder, at.step, at.best_step);
     r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
 }
 
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
     if (run.lock && run.resumed()) {
-        repair_names(run.checkpoint, at.best_step);
+        name_best(run.folder(), at.best_step);
         for (const std::string& change : options.changed) warn("without effect on a finished run: %s", change.c_str());
         std::printf("%s: finished: %lld steps; a larger --steps goes on\nnext    %s --resume %s --steps %lld\n",
                     run.out_dir.c_str(), (long long)at.step, shell_quote(options.program).c_str(),
@@ -138,19 +136,15 @@ int report_nothing_to_do(const Options& options, const Run& run, const RunProgre
     return kExitDone;
 }
 
-void report_place(Reporter* r, int64_t step) {
-    if (!r->log || !check_lock(r->run->lock.get())) return;
-    const std::string& folder = r->run->shown();
-    name_last(folder);
-    report_out_dir(folder, r->run->id);
-    report_warning(r, step, "the run folder was moved, and the run goes on in it: " + folder);
+void report_place(const Reporter* r) {
+    if (r->log) check_lock(r->run->lock.get(), "the run folder");
 }
 
 static float ms(double seconds) { return float(seconds * 1e3); }       // as a float, so that the log has few digits
 
 void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
-    report_place(r, s.step);
+    report_place(r);
     const Options& o = *r->options;
     const double speed = double(o.total_batch_size) / s.seconds;
     const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed, mfu = flops / r->peak_flops;
@@ -226,7 +220,8 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (!r || !r->log) return;
     const Options& o = *r->options;
-    const std::string folder = r->run->shown(), here = shell_quote(folder);
+    const std::string folder = shown_path(r->run->folder()), here = shell_quote(folder);
+    if (folder != o.out_dir) name_last(folder);             // it was moved
     if (code == kExitStopped)
         r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
                      shell_quote(o.program).c_str(), here.c_str());

@@ -14,8 +14,7 @@ struct Reporter : RunFacts {
     int64_t steps_here = 0;             // steps that this process has run
 };
 
-// Finds the run's folder again if it was moved, and warns. kExitWrite: it was deleted, or another run has locked it.
-void report_place(Reporter* r, int64_t step);
+void report_place(const Reporter* r);   // kExitWrite: the run's folder was deleted, or another run has locked it
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
 
 // Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk is missing.

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -20,8 +19,7 @@
 
 // ---- the run folder
 
-const std::string& Run::folder() const { return lock ? lock->held : out_dir; }
-const std::string& Run::shown() const { return lock ? lock->path : out_dir; }
+std::string Run::folder() const { return lock ? lock->held : out_dir; }
 
 namespace {
 
@@ -100,12 +98,6 @@ bool has_saved(const std::string& folder) {
     return file_exists(log) && read_file(log).find("\"event\":\"ckpt\"") != std::string::npos;
 }
 
-std::string fresh_id() {
-    uint64_t id;
-    CHECK(getrandom(&id, sizeof id, 0) == sizeof id, "getrandom");
-    return format("%016llx", (unsigned long long)id);
-}
-
 // Returns the folder of the run that --resume means. kExitNoInput if there is none; kExitUsage if --out-dir is another.
 std::string folder_to_resume(const Options& o) {
     const bool chosen = o.resume != "auto";
@@ -137,18 +129,8 @@ std::string choose_folder(const Options& o, Run* run) {
     check_files(folder);
     // The lock comes before the choice of a checkpoint, because a run that holds the lock may be saving a newer one.
     if (!o.dry_run && is_directory(folder)) lock_run(run);
-    run->id = run_id(config);
     const bool newest = o.resume == "auto" || real_path(o.resume) == folder;
     run->checkpoint = newest ? find_checkpoint(folder) : resolve_model_folder(o.resume);
-    const std::string of = run->resumed() ? run_id(path_join(run->checkpoint, "state.json")) : "";
-    if (run->id.empty()) run->id = of;
-    // Since a supervised run last checked its folder, a user may have moved it, and another run may have its name now.
-    if (const char* const mine = std::getenv("LOCKSTEP_RUN"); mine && run->id != mine)
-        die(kExitUsage, "--np: %s: got %s there, want run %s, which was started in it and was moved or deleted; resume "
-            "that one where it is now", folder.c_str(), run->id.empty() ? "no run" : ("run " + run->id).c_str(), mine);
-    if (!of.empty() && of != run->id)
-        die(kExitBadContent, "--resume: %s: got a checkpoint of run %s, want one of run %s; --init begins a run with "
-            "it", run->checkpoint.c_str(), of.c_str(), run->id.c_str());
     if (!run->resumed() && (file_exists(latest) || has_saved(folder)))
         die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; if ckpt/ is on another "
             "disk, mount that; --force begins again", folder.c_str());
@@ -205,7 +187,6 @@ void claim_run(Run* run, Options* options, const std::string& model, Comm* comm)
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
         check_folder(run, *options, model);     // again, because another run may have written before this lock
     }
-    if (run->id.empty()) run->id = fresh_id();
     options->out_dir = run->out_dir = comm_first_text(comm, run->out_dir);
 }
 
@@ -213,7 +194,7 @@ void claim_checkpoints(const Run& run) {
     const std::string ckpt = path_join(run.folder(), "ckpt");
     make_directories(ckpt);
     if (!run.ckpt_lock->holds(ckpt)) return lock_folder(run.ckpt_lock.get(), ckpt, "the folder of checkpoints", "");
-    check_lock(run.ckpt_lock.get());
+    check_lock(run.ckpt_lock.get(), "the folder of checkpoints");
 }
 
 void unclaim_run(const Run& run) try {

@@ -18,14 +18,11 @@ struct FolderLock;                      // src/base/lock.h
 struct Run {
     std::string out_dir;
     std::string checkpoint;             // the folder to resume from; empty: a fresh start
-    std::string id = "";                // random; every checkpoint contains it; only rank 0's counts
     bool created = false;               // this process made the folder
     // Rank 0's locks of the folder and of ckpt/ in it, which may be a link to another disk.
     std::shared_ptr<FolderLock> lock = nullptr, ckpt_lock = nullptr;
     bool resumed() const { return !checkpoint.empty(); }
-    // The path for rank 0 to open files with, and the path for messages. They differ after the folder was moved.
-    const std::string& folder() const;
-    const std::string& shown() const;
+    std::string folder() const;         // for rank 0 to open files with: right after a move, too
 };
 // Rank 0 finds the run that --resume means and locks it. All ranks merge its saved options into theirs. Collective.
 Run find_run(Options* options, Comm* comm);
@@ -108,7 +105,7 @@ std::string many_epochs(const Options& options, const Data& data);
 struct Reporter;                        // report.h
 std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 
-// Calls empty_run, opens the log, prints the header and writes config.json. On a resume sets newer checkpoints aside.
+// Calls empty_run, opens the log, prints the header and writes config.json. On a resume calls go_on_from.
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
@@ -120,8 +117,8 @@ void report_sample(Reporter* r, int64_t step, const std::function<std::string(co
 // Prints the last lines and writes the "done" event. Their times count from the start of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // in a catch block: report_end with that error; r may be null
-// For a run that has no step to do: says so, unless it was --dry-run. Repairs `latest` and `best` of a finished run, or
-// removes the new folder. Returns the exit code.
+// For a run that has no step to do: says so, unless it was --dry-run. Sets `best` of a finished run, or removes the new
+// folder. Returns the exit code.
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at);
 
 // ---- decides when a run saves, what state.json contains, what follows a failed save: checkpoints.cpp

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_folders.sh -- whose folder it is: a run goes on in its own folder wherever that is moved, and leaves another
-# run's folder, checkpoints and lock alone.
+# test_folders.sh -- whose folder it is: a run goes on in its own folder wherever that is moved, leaves another run's
+# folder and lock alone, and goes on from the checkpoint that `latest` names.
 . tests/lib.sh
 job="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batch-size 16 --lr 3e-3 --dtype fp32
      --data $PWD/tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60 --threads 1"
@@ -12,8 +12,7 @@ cat >"$tmp/fake.c" <<'END'
 int flock(int fd, int how) { (void)fd; (void)how; errno = atoi(getenv("FLOCK_ERRNO")); return -1; }
 END
 noflock=
-command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" &&
-    noflock="env LD_PRELOAD=$tmp/fake.so FLOCK_ERRNO=38"
+command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" && noflock=yes
 
 faults=
 newest() { cat "$tmp/$1/ckpt/latest"; }
@@ -47,8 +46,7 @@ moved() {
     release || { tail -n 3 "$tmp/x.log"; return 1; }
     [ "$before" = "$(cd "$tmp/x" && find . -type f -exec sha256sum {} + | sort)" ] || { echo "the new run has changed"
         return 1; }
-    has "$tmp/x.log" 'moved, and the run goes on in it: .*y' && has "$tmp/x.log" '^saved .*/y/ckpt/step_00000020' &&
-        has "$tmp/x.log" "sample .*/y" && same "$tmp/golden" "$tmp/y"
+    has "$tmp/x.log" '^saved .*/y/ckpt/step_00000020' && has "$tmp/x.log" "sample .*/y" && same "$tmp/golden" "$tmp/y"
 }
 for point in fwd ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest; do
     check "moved at $point, and a new run in its place" moved $point
@@ -90,13 +88,21 @@ taken_over() {      # `new`: by another run
     files() { find "$tmp/x" -type f ! -name .lock -exec sha256sum {} + 2>/dev/null | sort; }
     before=$(files)
     kill_rank 1
-    release 2 && has "$tmp/x.log" 'want run .*, which was started in it' && [ "$before" = "$(files)" ] ||
-        { tail -n 5 "$tmp/x.log"; return 1; }
+    release && has "$tmp/x.log" 'starting all 2 ranks again' && [ "$(newest y)" = step_00000020 ] &&
+        [ "$before" = "$(files)" ] || { tail -n 5 "$tmp/x.log"; return 1; }
 }
 job=$(echo "$alone" | sed 's/total-batch-size 16/total-batch-size 32/')
 check "moved, and a rank is killed" restarted
 check "moved and made again by another run, and a rank is killed" taken_over new
 check "moved and not made again, and a rank is killed" taken_over none
+taken_away() {
+    rm -rf "$tmp/x"
+    hold x fwd 10 --np 2 || return 1
+    await rm -rf "$tmp/x"
+    kill_rank 1
+    release 74 && [ ! -e "$tmp/x" ] && has "$tmp/x.log" 'error: .*/x .deleted.' || { tail -n 5 "$tmp/x.log"; return 1; }
+}
+check "deleted, and a rank is killed" taken_away
 job=$alone
 
 # A run is its real folder, however it is named, and runs/last follows it. In the folder n: runs/a is the run, mine and
@@ -204,7 +210,7 @@ chmod 444 "$tmp/x/.lock" "$tmp/x/ckpt/.lock"
 if [ "$(id -u)" -ne 0 ] || $plainly true 2>/dev/null; then
     expect "a lock that can only be read" 0 '^done ' $plainly $train --resume "$tmp/x" --steps 2
     chmod 555 "$tmp/x"
-    expect "not in a folder that is read-only" 74 'cannot lock the run' $plainly $train --resume "$tmp/x" --steps 3
+    expect "not in a folder that is read-only" 74 'Permission denied' $plainly $train --resume "$tmp/x" --steps 3
     chmod 755 "$tmp/x"
 else skip "a lock that can only be read" "no setpriv"; fi
 
@@ -216,7 +222,7 @@ rotated() {
     release || { tail -n 3 "$tmp/x.log"; return 1; }
     has "$tmp/x.log" 'metrics.jsonl: was moved or deleted' && has "$tmp/x/metrics.jsonl" '"step":19,' &&
         has "$tmp/x/metrics.jsonl.1" '"step":9,' && [ "$(newest x)" = step_00000020 ] &&
-        has "$tmp/x/config.json" '"id":"'
+        has "$tmp/x/config.json" '"run":'
 }
 check "the log is rotated; ckpt/, config.json and .lock are deleted" rotated
 stolen() {
@@ -229,20 +235,53 @@ stolen() {
 }
 check "its lock is taken" stolen
 
-# A checkpoint of another run is not taken, not removed and not overwritten.
-cp -r "$tmp/golden" "$tmp/mixed" && rm -rf "$tmp"/mixed/ckpt/step_0000002? "$tmp"/mixed/ckpt/step_00000015
-$train $job --steps 20 --save-every 5 --keep 0 --seed 9 --out-dir "$tmp/other" >/dev/null 2>&1
-cp -r "$tmp/other/ckpt/step_00000015" "$tmp/other/ckpt/step_00000005" "$tmp/mixed/ckpt/"
-foreign() {
-    theirs=$(sha256sum <"$tmp/mixed/ckpt/step_00000015/model.safetensors")
-    $train --resume "$tmp/mixed" --keep 1 >"$tmp/mixed.log" 2>&1 || { tail -n 3 "$tmp/mixed.log"; return 1; }
-    has "$tmp/mixed.log" 'step_00000015: is of another run' && has "$tmp/mixed.log" '^resumed .*step_00000010' &&
-        same "$tmp/golden" "$tmp/mixed" && [ -d "$tmp/mixed/ckpt/step_00000005" ] &&
-        [ "$theirs" = "$(sha256sum <"$tmp/mixed/ckpt/.bad_step_00000015/model.safetensors")" ]
+# `latest` decides: a run that goes back never takes what was saved after that, whatever ends it before its next save.
+went_back() {       # SEEN CODE FAULT: at the fault it is ended, and a resume without a name goes on from SEEN
+    rm -rf "$tmp/back" && cp -a "$tmp/golden" "$tmp/back" && touch "$tmp/back/ckpt/best"
+    echo step_00000020 >"$tmp/back/ckpt/best"
+    LOCKSTEP_FAULT=$3 $faulty --resume "$tmp/back/ckpt/step_00000005" --lr 1e-3 >"$tmp/back.log" 2>&1
+    [ $? -eq "$2" ] && [ "$(newest back)" = "$1" ] && [ ! -e "$tmp/back/ckpt/best" ] &&
+        [ -e "$tmp/back/ckpt/step_00000020/DONE" ] || { tail -n 3 "$tmp/back.log"; ls "$tmp/back/ckpt"; return 1; }
+    for reader in "sample $tmp/back --max-tokens 1" "--init $tmp/back --steps 0 $job"; do
+        $train $reader >"$tmp/read.log" 2>&1 || { tail -n 2 "$tmp/read.log"; return 1; }
+    done
+    $train --resume "$tmp/back" >"$tmp/back.log" 2>&1 && has "$tmp/back.log" "^resumed .*$1" &&
+        same "$tmp/other" "$tmp/back" && [ "$(newest back)" = step_00000020 ]
 }
-check "a checkpoint of another run" foreign
-expect "... is not resumed by name, either" 65 'got a checkpoint of run .*, want one of run' \
-    $train --resume "$tmp/mixed/ckpt/step_00000005"
+check "another future" sh -c "cp -a '$tmp/golden' '$tmp/other' &&
+    '$train' --resume '$tmp/other/ckpt/step_00000005' --lr 1e-3 && rm -rf '$tmp/other/ckpt/best'"
+check "... differs" sh -c "! cmp '$tmp/golden/ckpt/step_00000020/DONE' '$tmp/other/ckpt/step_00000020/DONE'"
+while read -r seen code fault; do
+    check "goes back, and $fault" went_back $seen $code "$fault"
+done <<END
+step_00000005 137 rank=0,step=7,at=fwd,do=kill
+step_00000005 137 rank=0,step=10,at=ckpt_write,do=kill
+step_00000005 137 rank=0,step=10,at=ckpt_placed,do=kill
+step_00000010 137 rank=0,step=10,at=ckpt_latest,do=kill
+step_00000015 137 rank=0,step=15,at=ckpt_best,do=kill
+END
+torn() {            # `latest` names a damaged one: the newest whole one below it is taken, with a later one beside it
+    rm -rf "$tmp/back" && cp -a "$tmp/golden" "$tmp/back" && echo step_00000015 >"$tmp/back/ckpt/latest"
+    $1 "$tmp/back/ckpt/step_00000015"
+    $train --resume "$tmp/back" >"$tmp/back.log" 2>&1 && has "$tmp/back.log" "bad checkpoint: step_00000015: $2" &&
+        has "$tmp/back.log" '^resumed .*step_00000010' && same "$tmp/golden" "$tmp/back"
+}
+cut_short() { truncate -s 9 "$1/optim.safetensors"; }
+check "latest is damaged" torn cut_short 'optim.safetensors: got'
+check "latest is not there" torn "rm -rf" 'it is not there'
+no_latest() { rm -f "$tmp/back/ckpt/latest"; $train --resume "$tmp/back" | grep -q 'finished: 20 steps'; }
+check "without latest the newest counts" no_latest
+none_below() {
+    echo step_00000005 >"$tmp/back/ckpt/latest"; rm "$tmp/back/ckpt/step_00000005/DONE"
+    $train --resume "$tmp/back" >"$tmp/back.log" 2>&1
+    [ $? -eq 65 ] && has "$tmp/back.log" 'none of 4 checkpoints is whole and at most as old as .latest.'
+}
+check "latest is the first, and damaged" none_below
+cp -r "$tmp/golden" "$tmp/mixed"
+$train $job --steps 15 --save-every 5 --keep 0 --seed 9 --out-dir "$tmp/theirs" >/dev/null 2>&1
+cp -r "$tmp/theirs/ckpt/." "$tmp/mixed/ckpt/"
+expect "a checkpoint of another run" 65 'step_00000015/state.json: --seed: got "9", want 1337 as in' \
+    $train --resume "$tmp/mixed"
 
 # Two runs, one folder of checkpoints.
 linked() {
@@ -288,66 +327,21 @@ older_disk() {
     has "$tmp/below.log" 'the log tells of .*/below/ckpt/step_00000020, which is not there'
 }
 check "ckpt/ shows an older state" older_disk
-# Checkpoints that a run goes back behind are set aside: at most as many as --keep says stay.
-back() {
-    cp -r "$tmp/golden" "$tmp/back"
-    for seed in 1 2 3 4; do
-        $train --resume "$tmp/back/ckpt/step_00000005" --keep 2 >"$tmp/back.log" 2>&1 ||
-            { tail -n 3 "$tmp/back.log"; return 1; }
-        cp -r "$tmp/golden/ckpt/step_00000005" "$tmp/back/ckpt/" 2>/dev/null
-    done
-    [ "$(ls -A "$tmp/back/ckpt" | grep -c bad)" -eq 2 ] || { ls -A "$tmp/back/ckpt"; return 1; }
-}
-check ".bad_step_* are bounded" back
-# What kills leave is removed by exact name, also when nothing is left to do.
+# What kills leave is removed by exact name at the next save.
 leftovers() {
     c="$tmp/golden/ckpt"
     mkdir "$c/.del_step_00000001" "$c/.tmp_step_00000002" "$c/.tmp_step_mine" &&
         touch "$c/latest.tmp12" "$c/latest.tmpl"
-    $train --resume "$tmp/golden" >/dev/null 2>&1 || return 1
+    $train --resume "$tmp/golden" --steps 21 >/dev/null 2>&1 || return 1
     [ "$(ls -A "$c" | grep -c 'tmp\|del')" -eq 2 ] || { ls -A "$c"; return 1; }
 }
 check "leftovers of kills" leftovers
 
-# Without flock the file .locked is the lock.
+# Without flock a warning says that nothing is locked.
 if [ -n "$noflock" ]; then
-    fallback() {
-        rm -rf "$tmp/x"
-        $noflock $train $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/x" >"$tmp/x.log" 2>&1 || return 1
-        has "$tmp/x.log" 'warning: the run folder: .*cannot lock files .Function not implemented' &&
-            same "$tmp/golden" "$tmp/x" && [ ! -e "$tmp/x/.locked" ]
-    }
-    check "a file system without flock" fallback
-    for errno in 37 95; do
-        expect "... errno $errno" 0 'cannot lock files' env LD_PRELOAD="$tmp/fake.so" FLOCK_ERRNO=$errno \
-            $train $job --steps 2 --out-dir "$tmp/errno$errno"
+    for errno in 37 38 95; do
+        expect "a file system without flock, errno $errno" 0 'the run folder: .*cannot lock files.*one process at a time' \
+            env LD_PRELOAD="$tmp/fake.so" FLOCK_ERRNO=$errno $train $job --steps 2 --out-dir "$tmp/errno$errno"
     done
-    busy() {
-        rm -rf "$tmp/x"
-        real=$faulty; faulty="$noflock $faulty"; hold x fwd 10 || return 1
-        faulty=$real
-        for how in "$noflock" ""; do
-            $how $train --resume "$tmp/x" --steps 30 >"$tmp/busy.log" 2>&1; [ $? -eq 74 ] || return 1
-            has "$tmp/busy.log" "in use: .*/x: by process [0-9]* on .*remove .*/x/.locked" || return 1
-        done
-        kill -9 $(sed -n 's/.* pid \([0-9]*\).*/\1/p' "$tmp/x/.locked"); rm -f "$tmp/hold"; wait $pid
-        $noflock $train --resume "$tmp/x" >"$tmp/x.log2" 2>&1 && same "$tmp/golden" "$tmp/x"
-    }
-    check "... two runs, then a killed one" busy
-    taken() {
-        rm -rf "$tmp/x"
-        real=$faulty; faulty="$noflock $faulty"; hold x fwd 10 || return 1
-        faulty=$real
-        sed -i 's/pid .*/pid 1/' "$tmp/x/.locked"
-        release 74 && has "$tmp/x.log" 'not locked any more'
-    }
-    check "... the file is taken away" taken
-    elsewhere() {   # of another host nobody can say whether it has ended
-        cp -r "$tmp/golden" "$tmp/far"
-        echo 'host far boot 1 space pid:[1] pid 1 began 1' >"$tmp/far/.locked"
-        $noflock $train --resume "$tmp/far" --steps 30 >"$tmp/far.log" 2>&1
-        [ $? -eq 74 ] && has "$tmp/far.log" 'process 1 on far'
-    }
-    check "... held on another host" elsewhere
 fi
 summary

@@ -480,16 +480,6 @@ TEST(older_arithmetic) {
     EXPECT(same.code == 0 && same.said.find("another device") == std::string::npos, "%s", shown(same).c_str());
 }
 
-// A checkpoint without the run's id, as older programs wrote it, is taken; one with another id is not.
-TEST(run_ids) {
-    prepare();
-    const std::string now = checkpoint.at("state.json"), id = now.substr(now.find(",\"run\":\""), 25);
-    const End older = run(command("resume", "state.json", changed("state.json", id, "")));
-    EXPECT(older.code == 0, "%s", shown(older).c_str());
-    const End other = run(command("resume", "state.json", changed("state.json", id, ",\"run\":\"0\"")));
-    EXPECT(other.code == 65 && other.said.find("of another run") != std::string::npos, "%s", shown(other).c_str());
-}
-
 // Bytes that a reader may take besides a multiple of the file's. The address sanitizer keeps what was freed.
 #ifdef __SANITIZE_ADDRESS__
 constexpr long kRoom = 64 << 20;

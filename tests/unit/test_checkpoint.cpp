@@ -698,7 +698,7 @@ TEST(every_truncation_is_found) {
     EXPECT(verify_checkpoint(folder, true).empty(), "restored");
 }
 
-// That no file can be opened says nothing about this one: it must not be set aside for an older one.
+// That no file can be opened says nothing about this one: an older one must not be taken for it.
 TEST(cannot_be_read_is_not_bad) {
     TempFolder dir;
     const std::string folder = Sample().save(dir.path, 5);
@@ -787,12 +787,11 @@ TEST(keep_retires_the_oldest_whole_ones) {
     s.save(dir.path, 30, 1);  // saved over the broken one
     EXPECT(steps() == "030 050 ", "a newer one of an abandoned branch stays: %s", steps().c_str());
     EXPECT(verify_checkpoint(dir / "ckpt/step_00000030", true).empty(), "30");
-    set_aside_newer(dir.path, 30, "");
     s.save(dir.path, 60, 0);
-    set_aside_newer(dir.path, 30, "");
-    const std::vector<std::string> want = {".bad_step_00000060", "latest", "step_00000030"};
-    EXPECT(list_directory(dir / "ckpt") == want && find_checkpoint(dir.path) == dir / "ckpt/step_00000030",
-           "what was set aside before is gone");
+    go_on_from(dir.path, 30, -1);
+    EXPECT(steps() == "030 050 060 " && find_checkpoint(dir.path) == dir / "ckpt/step_00000030", "latest decides");
+    s.save(dir.path, 60, 1);
+    EXPECT(steps() == "060 ", "%s", steps().c_str());
     TempFolder all;
     for (const int step : {1, 2, 3, 4}) s.save(all.path, step, 0);
     EXPECT(list_directory(all / "ckpt").size() == 5, "keep 0 keeps all");
@@ -827,14 +826,14 @@ TEST(the_best_one_stays) {
     save(80, 60, 2);
     EXPECT(list() == (Names{"best", "latest", "step_00000060", "step_00000070", "step_00000080"}),
            "two and the best");
-    repair_names(dir / "ckpt/step_00000080", 70);
-    repair_names(dir / "ckpt/step_00000080", 65);
-    repair_names(dir / "ckpt/step_00000070", 60);
-    EXPECT(read_file(dir / "ckpt/best") == "step_00000070\n", "repaired, beside the newest only");
-    set_aside_newer(dir.path, 70, "");
-    EXPECT(file_exists(dir / "ckpt/best"), "it is still there");
-    set_aside_newer(dir.path, 60, "");
-    EXPECT(!file_exists(dir / "ckpt/best"), "it was set aside");
+    name_best(dir.path, 80);
+    go_on_from(dir.path, 80, 65);
+    EXPECT(read_file(dir / "ckpt/best") == "step_00000080\n", "one that is not there is not named");
+    go_on_from(dir.path, 70, 60);
+    EXPECT(read_file(dir / "ckpt/best") == "step_00000060\n", "the best up to there");
+    name_best(dir.path, 80);
+    go_on_from(dir.path, 70, -1);
+    EXPECT(!file_exists(dir / "ckpt/best"), "it is of a later step");
     for (const char* text : {"", "step_70", "../step_00000060", "step_00000060x\n"}) {
         write_plain(dir / "ckpt/best", text);
         EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best", "%s", text);
@@ -861,7 +860,7 @@ TEST(stale_folders_are_removed_and_never_found) {
            "a save killed before its rename");
     EXPECT(find_checkpoint(dir.path).empty(), "not found, and no error: it never existed");
     make_directories(dir / "ckpt/.del_step_00000009/x");
-    make_directories(dir / "ckpt/.bad_step_00000009");
+    make_directories(dir / "ckpt/.bad_step_00000009");  // of an older program
     write_plain(dir / "ckpt/latest.tmp123", "x");
     s.save(dir.path, 1);
     EXPECT(list_directory(dir / "ckpt") == (std::vector<std::string>{".bad_step_00000009", "latest", "step_00000001"}),

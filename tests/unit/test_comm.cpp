@@ -1095,12 +1095,12 @@ int rank_main(const std::vector<std::string>& args) {
         }
         if (mode == "restart") {  // DIR SAVES: saves in the first SAVES attempts, then is killed; succeeds in attempt 2
             const std::string dir = args[1];
-            if (comm->rank == 0) report_out_dir(dir);
+            if (comm->rank == 0) give_folder(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
             std::string out_dir, resume;
             const bool force = !follow_supervisor(&out_dir, &resume);
             if (comm->rank == 0) {
                 FILE* log = std::fopen((dir + "/log").c_str(), "ae");
-                std::fprintf(log, "%s|%s|%d\n", out_dir.c_str(), resume.c_str(), force);
+                std::fprintf(log, "%s|%s|%d\n", shown_path(out_dir).c_str(), resume.c_str(), force);
                 std::fclose(log);
             }
             if (comm->rank == 0 && attempt < std::atoi(args[2].c_str())) {
