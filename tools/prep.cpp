@@ -317,7 +317,7 @@ std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
 // makes, and no others: what a user keeps beside them is not touched.
 bool is_leftover(const std::string& name) {
     static const std::regex ours(R"(\.(train|val)\.[0-9]+\.part(\.tmp[0-9]+)?|(train|val)_[0-9]{6,}\.bin\.tmp|)"
-                                 R"((prep|manifest|tokenizer|tokenizer_config)\.json\.tmp[0-9]+|\.lock|\.locked)");
+                                 R"((prep|manifest|tokenizer|tokenizer_config)\.json\.tmp[0-9]+|\.lock)");
     return std::regex_match(name, ours);
 }
 

@@ -110,9 +110,11 @@ bool is_whole(const std::string& entry) try {
     throw;
 }
 
-// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry.
+// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry. Where nothing
+// can be locked each process makes the entry in a folder of its own, and the first one's is taken.
 struct Work {
-    const std::string entry, path;
+    const std::string entry;
+    std::string path;
     FolderLock lock = {};
     bool locked = false;
     Work(const std::string& folder, const std::string& name)
@@ -121,14 +123,24 @@ struct Work {
     bool try_lock() {
         if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
             die(kExitWrite, "cannot make folder: %s: %s", path.c_str(), std::strerror(errno));
-        return locked = try_lock_folder(&lock, path, "the cache's folder");
+        locked = try_lock_folder(&lock, path, "the cache's folder");
+        if (!locked || lock.exclusive) return locked;
+        char host[65] = {};
+        gethostname(host, sizeof host - 1);
+        path += format(".%s.%d", host, int(getpid()));
+        make_directories(path);
+        return true;
     }
     std::string inside(const char* name) const { return path_join(path, name); }
     template <class F> void make(const F& fill) const {
         clear();
         make_directories(inside("new"));
         fill(inside("new"));
-        rename_file(inside("new"), entry);
+        try {
+            rename_file(inside("new"), entry);
+        } catch (const Error&) {
+            if (lock.exclusive || !is_whole(entry)) throw;
+        }
         sync_directory(parent_folder(entry));
     }
     void clear() const {

@@ -37,10 +37,8 @@ static bool lock_file(FolderLock* lock, const char* what) {
         if (lock->file.fd < 0 && errno == EACCES) lock->file = Descriptor(open(path.c_str(), O_RDONLY | kFlags));
         if (lock->file.fd < 0 && errno == ENOENT) return false;
         if (lock->file.fd < 0) die_unlocked(what, path);
-        if (flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0) continue;
-        if (errno == EWOULDBLOCK) return false;
-        warn("%s: %s: its file system cannot lock files (%s); let one process at a time write there", what,
-             shown_path(lock->held).c_str(), strerror(errno));
+        lock->exclusive = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0;
+        if (!lock->exclusive && errno == EWOULDBLOCK) return false;
     } while (!same_file(lock->file.fd, path));
     char host[65] = {};
     gethostname(host, sizeof host - 1);
@@ -59,6 +57,9 @@ bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what
 
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure) {
     if (!try_lock_folder(lock, path, what)) die_in_use(what, path, cure);
+    if (!lock->exclusive)
+        warn("%s: %s: its file system cannot lock files; let one process at a time write there", what,
+             shown_path(path).c_str());
 }
 
 void check_lock(FolderLock* lock, const char* what) {

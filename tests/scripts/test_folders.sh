@@ -343,5 +343,14 @@ if [ -n "$noflock" ]; then
         expect "a file system without flock, errno $errno" 0 'the run folder: .*cannot lock files.*one process at a time' \
             env LD_PRELOAD="$tmp/fake.so" FLOCK_ERRNO=$errno $train $job --steps 2 --out-dir "$tmp/errno$errno"
     done
+    at_once() {     # each makes the cache's entry in a folder of its own
+        for n in 1 2 3 4; do
+            LOCKSTEP_CACHE="$tmp/c" LD_PRELOAD="$tmp/fake.so" FLOCK_ERRNO=38 \
+                $train $job --steps 1 --out-dir "$tmp/once$n" >"$tmp/once$n.log" 2>&1 &
+        done
+        wait
+        [ "$(cat "$tmp"/once?.log | grep -c '^done')" -eq 4 ] || { tail -n 1 "$tmp"/once?.log; return 1; }
+    }
+    for turn in 1 2 3; do rm -rf "$tmp"/once? "$tmp/c"; check "... four starts with one cache, turn $turn" at_once; done
 fi
 summary
