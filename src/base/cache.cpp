@@ -110,8 +110,8 @@ bool is_whole(const std::string& entry) try {
     throw;
 }
 
-// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry. Where nothing
-// can be locked each process makes the entry in a folder of its own, and the first one's is taken.
+// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry. Where
+// nothing can be locked each process makes the entry in a folder of its own, and the first one's is taken.
 struct Work {
     const std::string entry;
     std::string path;

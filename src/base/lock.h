@@ -4,7 +4,7 @@
 #include "src/base/file.h"
 
 struct FolderLock {
-    std::string held = {};          // /proc/self/fd/N: the folder by its descriptor, also after a move; open files in it
+    std::string held = {};      // /proc/self/fd/N: the folder by its descriptor, also after a move; open files in it
     Descriptor folder = Descriptor(), file = Descriptor();      // file: .lock; its flock lasts until it is closed
     bool exclusive = false;                                     // false: the file system has no flock
     bool holds(const std::string& path) const;                  // whether path is the locked folder
@@ -15,6 +15,6 @@ bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what
 // Calls try_lock_folder. kExitWrite, which names the process, if that returns false; a warning if there is no flock.
 // cure: advice at the error's end.
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
-// Checks that the folder still exists and is still locked; call it before a write. Locks it again if somebody has removed
-// .lock. kExitWrite: the folder was deleted, or another process has locked it.
+// Checks that the folder still exists and is still locked; call it before a write. Locks it again if somebody has
+// removed .lock. kExitWrite: the folder was deleted, or another process has locked it.
 void check_lock(FolderLock* lock, const char* what);

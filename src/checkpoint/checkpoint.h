@@ -57,8 +57,8 @@ std::string resolve_model_folder(const std::string& path, const std::string& oth
 // Returns the folder that OUT/ckpt/best or OUT/ckpt/latest names. Returns any other path without slashes at its end.
 std::string checkpoint_named(const std::string& path);
 
-// Prepares a run to go on from `step`: sets `latest`, and lets `best` name the checkpoint of best_step, if there is one,
-// and none that is gone or of a later step.
+// Prepares a run to go on from `step`: sets `latest`, and lets `best` name the checkpoint of best_step, if there is
+// one, and none that is gone or of a later step.
 void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step);
 // Lets `best` name the checkpoint of that step, if there is one. An error is only a warning.
 void name_best(const std::string& out_dir, int64_t step);

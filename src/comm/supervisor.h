@@ -11,6 +11,6 @@ int take_folder(int socket);
 double job_seconds();       // seconds since this process or its supervisor was started
 int job_restarts();         // how often the supervisor has restarted the job
 
-// In a restarted rank to which the supervisor has given the run's folder: sets *out_dir to it and *resume to "auto", and
-// returns true; the caller must then ignore --force.
+// In a restarted rank to which the supervisor has given the run's folder: sets *out_dir to it and *resume to "auto",
+// and returns true; the caller must then ignore --force.
 bool follow_supervisor(std::string* out_dir, std::string* resume);

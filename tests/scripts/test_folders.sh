@@ -340,7 +340,7 @@ check "leftovers of kills" leftovers
 # Without flock a warning says that nothing is locked.
 if [ -n "$noflock" ]; then
     for errno in 37 38 95; do
-        expect "a file system without flock, errno $errno" 0 'the run folder: .*cannot lock files.*one process at a time' \
+        expect "a file system without flock, errno $errno" 0 'the run folder: .*cannot lock files.*one process' \
             env LD_PRELOAD="$tmp/fake.so" FLOCK_ERRNO=$errno $train $job --steps 2 --out-dir "$tmp/errno$errno"
     done
     at_once() {     # each makes the cache's entry in a folder of its own
