@@ -269,7 +269,7 @@ torn() {            # `latest` names a damaged one: the newest whole one below i
 cut_short() { truncate -s 9 "$1/optim.safetensors"; }
 check "latest is damaged" torn cut_short 'optim.safetensors: got'
 check "latest is not there" torn "rm -rf" 'it is not there'
-no_latest() { rm -f "$tmp/back/ckpt/latest"; $train --resume "$tmp/back" | grep -q 'finished: 20 steps'; }
+no_latest() { rm -f "$tmp/back/ckpt/latest"; $train --resume "$tmp/back" | grep -q 'finished: 20 of 20 steps'; }
 check "without latest the newest counts" no_latest
 none_below() {
     echo step_00000005 >"$tmp/back/ckpt/latest"; rm "$tmp/back/ckpt/step_00000005/DONE"
