@@ -96,16 +96,16 @@ static real one(int) { return 1; }              // the factor of a plain sum
 // C libraries differ in the last bit, so in float these are sequences of rounded operations.
 
 // e^x. x = n ln 2 + r, where ln 2 has two parts so that n times the high one is exact (Cody and Waite 1980). e^r is its
-// series up to r^7, and n is added to the exponent.
+// series up to r^7, times 2^n. A NaN stays one.
 static real exponential(real x_or_double) {
     if (kDouble) return std::exp(x_or_double);
-    const float x = float(x_or_double), to_integer = 12582912.0f;           // adding 1.5 * 2^23 rounds to an integer
+    // Adding 1.5 * 2^23 + 127 rounds to an integer. The sum's lowest bits are n + 127, the exponent's bits of 2^n.
+    const float x = float(x_or_double), to_integer = 12583039.0f;
     const float shifted = fma(x, 1.44269504f, to_integer), n = shifted - to_integer;
     const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
     float p = 1.0f / 5040;
     for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, c);
-    const uint32_t bits = std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23);
-    return x < -87.3f ? 0.0f : std::bit_cast<float>(bits);
+    return x < -87.3f ? 0.0f : p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
 }
 // The natural logarithm, computed in double; NaN for infinity and NaN.
 static real logarithm(real x) {

@@ -879,14 +879,13 @@ static double exp_(double x) {
     return taylor(r, 0, 1, 13) * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
 }
 
-// The same in float, by fused multiply-adds. Adding n to the bits of the exponent multiplies by 2^n.
+// The same in float, by fused multiply-adds. The lowest bits of `shifted` are n + 127, the exponent's bits of 2^n.
 static float exp_(float x) {
-    const float shifted = fma(x, 1.44269504f, 0x1.8p23f), n = shifted - 0x1.8p23f;
+    const float shifted = fma(x, 1.44269504f, 0x1.8p23f + 127), n = shifted - (0x1.8p23f + 127);
     const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
     float p = 1.0f / 5040;
     for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, c);
-    const uint32_t bits = std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23);
-    return x < -87.3f ? 0.0f : std::bit_cast<float>(bits);
+    return x < -87.3f ? 0.0f : p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
 }
 
 static double pow_(double x, double y) { return x > 0 ? exp_(y * log_(x)) : 0; }

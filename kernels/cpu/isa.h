@@ -207,18 +207,18 @@ static void add_partials(float* sum, const float* partials, int count, size_t st
     });
 }
 
-// Returns e^x to 2 ulp for x <= 88.7, 0 below -87.3; a NaN whose lower 8 bits are 0 stays one. x = n ln 2 + r; ln 2 has
-// two parts, so n times the high one is exact (Cody and Waite); e^r is a series to r^7; n is added to the exponent.
+// Returns e^x to 2 ulp for x <= 88, 0 below -87.3; a NaN stays one. x = n ln 2 + r; ln 2 has two parts, so n times the
+// high one is exact (Cody and Waite); e^r is a series to r^7, times 2^n.
 INLINE Vec exp(Vec x) {
-    const float to_integer = 12582912.0f;    // adding 1.5 * 2^23 rounds to an integer
+    // Adding 1.5 * 2^23 + 127 rounds to an integer. The sum's lowest bits are n + 127, the exponent's bits of 2^n.
+    const float to_integer = 12583039.0f;
     const Vec shifted = fma(x, broadcast(1.44269504f), broadcast(to_integer)), n = shifted - to_integer;
     const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), x));
     Vec p = broadcast(1.0f / 5040);
     constexpr float coefficients[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
 #pragma GCC unroll 8
     for (const float c : coefficients) p = fma(p, r, broadcast(c));
-    const VecBits scaled = (VecBits)p + ((VecBits)shifted << 23);
-    return (Vec)(x < -87.3f ? VecBits{} : scaled);
+    return x < -87.3f ? Vec{} : p * (Vec)((VecBits)shifted << 23);
 }
 
 // Returns the natural logarithm of x > 0; NaN for infinity and NaN. It has no branch, so that a loop becomes vectors.

@@ -948,6 +948,49 @@ TEST(classifier_least_probabilities) {
     c.near(logits, 8);  // k: as above
 }
 
+// Whatever the bits of a NaN are, what depends on it is one: an activation that was not written never looks finite.
+TEST(nan_stays_nan) {
+    const auto all_nan = [](const Case& c, const Tensor& t, size_t from, size_t n) {
+        for (size_t i = from; i < from + n; i++)
+            EXPECT(std::isnan(t.got[i]) && std::isnan(t.want[i]), "%s: %s[%zu]: got %g, want %g", c.what.c_str(),
+                   t.name.c_str(), i, t.got[i], t.want[i]);
+    };
+    for (const uint32_t bits : {kPoison, 0x7fc00000u, 0xffc00000u, 0x7fffffffu, 0xffffff01u, 0x7f800001u}) {
+        const float nan = std::bit_cast<float>(bits);
+        const int V = 20, Vp = 32;
+        for (const bool backward : {false, true}) {
+            Case c(format("classifier of NaN %08x", bits));
+            std::vector<float> x = normal(size_t(Vp));
+            x[3] = nan;
+            Tensor &losses = c.out(kFloat, 1), &logits = c.inout(kX, x), &targets = c.in(kInt, {5});
+            RUN(c, classifier, losses, logits, targets, 1, V, Vp, backward);
+            all_nan(c, losses, 0, 1);
+            if (backward) all_nan(c, logits, 0, size_t(V));
+        }
+        for (const int HS : {8, 64, 128}) {
+            const AttentionCase s = {1, 37, 1, 1, HS};
+            const size_t row = size_t(HS), from = 2 * row;
+            const State state(kState);
+            Mask none = {0, state};
+            Heads heads = s.heads(none);
+            std::vector<float> x = normal(s.n_qkv());
+            for (size_t i = 0; i < row; i++) x[2 * 3 * row + row + i] = nan;                // the key of position 2
+            Case c(format("attention_forward of NaN %08x, HS=%d", bits, HS));
+            Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, x);
+            RUN(c, attention_forward, out, lse, qkv, heads);
+            all_nan(c, out, from, s.n() - from);
+            all_nan(c, lse, 2, s.rows() - 2);
+            EXPECT(std::isfinite(out.got[from - 1]) && std::isfinite(lse.got[1]), "rows before the NaN are finite");
+            Case b(format("attention_backward of NaN %08x, HS=%d", bits, HS));
+            Tensor &dqkv = b.out(kX, s.n_qkv()), &delta = b.scratch(kFloat, s.rows()),
+                   &dout = b.in(kX, normal(s.n()));
+            Tensor &again = b.in(kX, x), &y = b.in(kX, normal(s.n())), &l = b.in(kFloat, normal(s.rows()));
+            RUN(b, attention_backward, dqkv, delta, dout, again, y, l, heads);      // a finite lse hides nothing
+            for (size_t t = 2; t < size_t(s.T); t++) all_nan(b, dqkv, t * 3 * row, row);    // dq
+        }
+    }
+}
+
 TEST(sum_in_order) {
     for (const size_t n : {size_t(0), size_t(1), size_t(7), size_t(1003), size_t(50001)}) {
         std::vector<float> x = normal(n);
