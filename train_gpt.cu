@@ -198,7 +198,7 @@ StepStats collect_stats(Trainer* t) {
     const size_t n = size_t(own_micro_batches(t));
     std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order, for any number of ranks
     comm_allgather(t->comm, results.data(), t->host_results, n * sizeof(PassResult));
-    refuse_unwritten(results, t->options.model, t->arena, t->at.step);
+    refuse_unwritten(results, t->options.model, t->arena);
     StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = plain(t->host_results[n].loss)};
     for (const PassResult& r : results) s.loss += r.loss;
     for (const char* const name : find_model(t->options.model)->measures) {
@@ -228,14 +228,12 @@ StepStats train_step(Trainer* t) {
     set_error_step(t->at.step);
     load_batches(t);
     set_step_state(t);
-    if (t->at.step > 0 && due(t, t->options.audit_every))
-        audit_replicas(&t->model, t->options.model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step,
-                       own_micro_batches(t));
-    ddp_begin(&t->ddp);
+    const bool audited = t->at.step > 0 && due(t, t->options.audit_every);
+    ddp_begin(&t->ddp, audited);
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);
-    audit_sum(&t->ddp, s.step);
+    if (audited) audit_step(&t->model, &t->ddp, *t->loader, state(t), t->results);
     s.seconds = now_seconds() - began;
     t->at.step++;
     report_step(t->report.get(), s);

@@ -1,7 +1,8 @@
 // fault.cpp -- faults on purpose: linked into test programs (build/train_gpt_faults, train_gpt_ptx), where it fills the
 // hook of common.h. LOCKSTEP_FAULT="rank=1,step=7,at=bwd,do=kill", several separated by ";".
 //
-//   at   fwd, bwd       before the first micro-batch; after its backward: nan, big and flip hit its gradients
+//   at   fwd, bwd       before the first micro-batch; after its backward: nan, big and flip hit its gradients. On a GPU
+//                       bwd, reduce and meet need --graph off
 //        eval, task     before each batch of an evaluation, of questions; the step is the last one done, from 0
 //        audit          after an audit's own micro-batch: the same
 //        frozen         before an audit looks at weights that --lora freezes: the same to them
@@ -15,12 +16,18 @@
 //        nan, big (the first value: NaN, 1e6)  flip:K (bit 20 of value K)
 //   try  N: only in attempt N of --np's supervisor, from 0
 #include "src/base/common.h"
+#include <bit>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
+
+// The CUDA runtime, in programs that have it.
+extern "C" [[gnu::weak]] int cudaMemcpy(void* to, const void* from, size_t bytes, int kind);
+extern "C" [[gnu::weak]] int cudaDeviceSynchronize();
 
 namespace {
 
@@ -82,9 +89,24 @@ void hold() {
     while (file && access(file, F_OK) == 0) usleep(10000);
 }
 
+// Copies a number to or from memory that may be a GPU's.
+void copy(void* to, const void* from) {
+    constexpr int kDefault = 4;                         // cudaMemcpyDefault: the addresses say which way
+    if (!cudaMemcpy || cudaMemcpy(to, from, sizeof(uint32_t), kDefault) != 0) std::memcpy(to, from, sizeof(uint32_t));
+}
+
+void damage(float* number, const std::string& action) {
+    uint32_t bits;
+    if (cudaDeviceSynchronize) cudaDeviceSynchronize(); // what is under way may still write the number
+    copy(&bits, number);
+    if (action == "flip") bits ^= 1u << 20;
+    else bits = action == "nan" ? 0x7fc00000 : std::bit_cast<uint32_t>(1e6f);
+    copy(number, &bits);
+}
+
 }  // namespace
 
-Damage fault_hook(const char* point, int rank, int64_t step, size_t n) {
+void fault_hook(const char* point, int rank, int64_t step, float* numbers, size_t n) {
     for (const Fault& fault : faults) {
         if (!is_here(fault, point, rank, step)) continue;
         warn("LOCKSTEP_FAULT fires: %s at %s", fault.action.c_str(), point);
@@ -94,9 +116,7 @@ Damage fault_hook(const char* point, int rank, int64_t step, size_t n) {
         if (fault.action == "sleep") sleep(unsigned(fault.argument));
         if (fault.action == "hold") hold();
         if (fault.action == "eio") die(kExitWrite, "write failed: Input/output error (LOCKSTEP_FAULT)");
-        if (fault.action == "nan") return {Damage::nan, 0};
-        if (fault.action == "big") return {Damage::big, 0};
-        if (fault.action == "flip") return {Damage::flip, n ? size_t(fault.argument) % n : 0};
+        const bool damages = fault.action == "nan" || fault.action == "big" || fault.action == "flip";
+        if (damages && n > 0) damage(numbers + size_t(fault.argument) % n, fault.action);
     }
-    return {Damage::none, 0};
 }

@@ -116,22 +116,16 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
 
 // ---- finds silent corruption: two ranks compute the same micro-batch and compare the results: audit.cpp
 
-// Runs between two steps. Each rank computes its own first micro-batch of the coming step and that of the rank before
-// it, and all ranks compare hashes of the gradients and of the weights. Where two ranks differ, a third one computes
-// the micro-batch again. kExitDisagree names the rank that the third one contradicts, both if it contradicts both or
-// there is no third, or a frozen tensor that has changed in memory. kExitOther names a gradient that backward did not
-// write. name: the model's name. micro_batches: the number per rank and step. state: the step's values, which this
-// copies to device_state. It also makes the step's reduction keep what audit_sum needs. Collective.
-void audit_replicas(Model* model, const std::string& name, Ddp* ddp, BatchLoader* loader, StepState* device_state,
-                    const StepState& state, int64_t step, int micro_batches);
+// Runs after a step that ddp_begin was told to audit. Adds the kept gradients of the replicas again in plain loops, and
+// compares with the sum that the update has used. Then each rank computes its first micro-batch again, with the new
+// weights, and that of the rank before it, and all ranks compare hashes of the gradients and of the weights. Where two
+// ranks differ, a third one computes the micro-batch, too. kExitDisagree names the rank that the third one contradicts,
+// both if it contradicts both or there is no third; a sum that differs; or a frozen tensor that has changed in memory.
+// state, result: the step's in device memory. Collective.
+void audit_step(Model* model, Ddp* ddp, const BatchLoader& loader, const StepState* state, PassResult* result);
 
 // kExitOther if backward did not write a gradient. Then kPoison, a NaN, is in its place, so no weight has changed.
-void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena,
-                      int64_t step);
-
-// If audit_replicas ran before this step and replicas met in it, adds the kept gradients again in plain loops:
-// kExitDisagree if the sum is not what the update has used. Otherwise it does nothing. Collective.
-void audit_sum(Ddp* ddp, int64_t step);
+void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena);
 
 }  // namespace BACKEND
 #endif

@@ -5,9 +5,7 @@
 namespace BACKEND {
 
 void executor_create(Executor* e, Comm* comm, Ddp* ddp, bool use_graph) {
-    // An injected fault (fault_point in src/base/common.h) is code on the host, which a graph would not run.
-    *e = {.comm = comm, .ddp = ddp, .use_graph = use_graph && !faults_are_on(), .begin = event_create(),
-          .results = event_create()};
+    *e = {.comm = comm, .ddp = ddp, .use_graph = use_graph, .begin = event_create(), .results = event_create()};
 }
 
 void executor_destroy(Executor* e) {
@@ -33,11 +31,11 @@ void executor_destroy(Executor* e) {
 }
 
 void execute_step(Executor* e, int64_t step, const std::function<void()>& enqueue) {
-    fault_point("fwd", e->comm->rank, step);
     comm_progress(e->comm, step, "forward and backward");
+    fault_point("fwd", e->comm->rank, step);
     event_record(e->begin, nullptr);
     if constexpr (kOnGpu) {
-        const bool audited = !e->ddp->kept.empty();         // an audited step also copies gradients; its graph does not
+        const bool audited = e->ddp->audited;       // an audited step also copies gradients to the host
         if (e->use_graph && !audited && e->runs > 0) e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
         // The first step only increments runs. Next is the all-gather on ddp->stream, which has to wait for the graph.
         if (e->use_graph && !audited && e->runs++ > 0) return stream_wait(e->ddp->stream, nullptr);

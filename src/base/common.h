@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,12 +109,10 @@ constexpr Limits kContext = {"from 1 to 2147483647", 1, 2147483647};
 // A test program links tests/fault.cpp, which causes the fault that LOCKSTEP_FAULT describes; without that file nothing
 // happens at these points.
 
-// The damage that the caller must do to element `index` of its data. The hook cannot: the data may be on a device.
-struct Damage { enum { none, nan, big, flip } kind; size_t index; };
-[[gnu::weak]] Damage fault_hook(const char* point, int rank, int64_t step, size_t n);
+[[gnu::weak]] void fault_hook(const char* point, int rank, int64_t step, float* numbers, size_t n);
 
-// Marks such a point. n: how many numbers can be damaged here. Any thread may call it.
-inline Damage fault_point(const char* point, int rank, int64_t step, size_t n = 0) {
-    return fault_hook ? fault_hook(point, rank, step, n) : Damage{Damage::none, 0};
+// Marks such a point. numbers: n of them, in device memory, that can be damaged here. Any thread may call it. A CUDA
+// graph that is replayed has none of its points.
+inline void fault_point(const char* point, int rank, int64_t step, float* numbers = nullptr, size_t n = 0) {
+    if (fault_hook) fault_hook(point, rank, step, numbers, n);
 }
-inline bool faults_are_on() { return fault_hook && std::getenv("LOCKSTEP_FAULT"); }

@@ -43,8 +43,9 @@ size_t ddp_work_bytes(const Ddp* ddp) {
 
 // ---------------------------------------------------------------------------------------------------------- the step
 
-void ddp_begin(Ddp* ddp) {
+void ddp_begin(Ddp* ddp, bool audited) {
     ddp->steps++;
+    ddp->audited = audited;
     std::swap(ddp->marks[0], ddp->marks[1]);
 }
 
@@ -105,24 +106,25 @@ static void apply_rule(Ddp* ddp, int replica, const StepState* step) {
     ddp->rule->on_replica({number, grads, {0, ddp->arena->n}, state.data(), step, ddp});
 }
 
-// Copies bucket 0 of one of this rank's replicas, whose gradient is complete, for ddp_wrong_sum.
-static void keep_replica(Ddp* ddp, int replica, Stream stream) {
-    if (ddp->kept.empty()) return;
+// Copies bucket 0 of a replica's complete gradient, for an audit of the sum. NCCL adds in its own order.
+static void keep_replica(Ddp* ddp, const float* grads) {
+    if (!ddp->audited || (ddp->transport.nccl_sums && ddp->comm->size > 1)) return;
     const Range bucket = ddp->buckets[0].whole();
-    const float* const grads = ddp->grads[std::popcount(unsigned(replica))] + bucket.begin;
-    tree_reduce(ddp->kept[replica], nullptr, &grads, 1, Tree::kNested, bucket.size(), stream);
+    const size_t before = ddp->kept.size();
+    ddp->kept.resize(before + bucket.size());
+    copy_to_host(&ddp->kept[before], grads + bucket.begin, bucket.size() * sizeof(float));
 }
 
 void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
-    if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
+    if (i == 0) fault_point("bwd", ddp->comm->rank, current_step(), ddp_grads(ddp, 0), ddp->arena->n);
     event_record(ddp->batch_done[i], nullptr);
     spare_multiprocessors(ddp_spare_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1)) return;
     apply_rule(ddp, int(replica), step);
+    keep_replica(ddp, ddp_grads(ddp, i));
     if (int(replica) + 1 == ddp->own_replicas) return;
-    keep_replica(ddp, int(replica), nullptr);
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
     tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->arena->n, nullptr);
@@ -152,15 +154,13 @@ static void reduce_across_ranks(Ddp* ddp, const Bucket& bucket) {
 
 // Leaves the sum over all replicas in this rank's slice of grads[0], and the sums of squares of all slices in partials:
 //
-//     the last replica's buffer -> kept, if an audit is due    keep_replica
 //     all buffers of this rank  -> grads[0], whole bucket      reduce_inside_rank
 //     grads[0] of all ranks     -> grads[0], own slice         reduce_across_ranks
 //     partials of own slice     -> partials, whole bucket      transport_gather
 static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
-    if (&bucket == &ddp->buckets[0]) keep_replica(ddp, ddp->own_replicas - 1, ddp->stream);
+    const Range whole = bucket.whole();
     reduce_inside_rank(ddp, bucket);
-    if (kOnGpu && faults_are_on()) stream_sync(ddp->stream);
-    ddp_fault(ddp, "meet", ddp->grads[0] + bucket.whole().begin, bucket.whole().size());
+    fault_point("meet", ddp->comm->rank, current_step(), ddp->grads[0] + whole.begin, whole.size());
     reduce_across_ranks(ddp, bucket);
     transport_gather(&ddp->transport, ddp->transport.partials, sizeof(float), bucket, ddp->stream);
 }
@@ -181,7 +181,8 @@ static void start_buckets(Ddp* ddp, size_t from) {
 }
 
 void ddp_gradients_ready(Ddp* ddp, int first) {
-    if (ddp->overlap && size_t(first) < ddp->arena->offset.size()) start_buckets(ddp, ddp->arena->offset[first]);
+    const bool overlaps = ddp->overlap && !ddp->audited;
+    if (overlaps && size_t(first) < ddp->arena->offset.size()) start_buckets(ddp, ddp->arena->offset[first]);
 }
 
 void ddp_reduce_scatter(Ddp* ddp) {
@@ -220,6 +221,17 @@ void ddp_all_gather_weights(Ddp* ddp) {
         if (b == 0) transport_finish(&ddp->transport);
         event_record(ddp->marks[0].gathered[b], ddp->stream);
     }
+}
+
+DdpTimes ddp_times(Ddp* ddp) {
+    DdpTimes times = {};
+    const Ddp::Events& now = ddp->marks[0];
+    for (size_t b = 0; b < ddp->buckets.size(); b++) times.comm += event_seconds(now.begin[b], now.end[b]);
+    times.exposed = std::max(0.0, event_seconds(now.computed, now.end.back()));
+    if (ddp->comm->size == 1 || (kOnGpu && ddp->steps == 1)) return times;
+    const Ddp::Events& last = ddp->marks[kOnGpu ? 1 : 0];
+    const double gather = event_seconds(last.updated, last.gathered[0]);
+    return {times.comm + gather, times.exposed + gather};
 }
 
 }  // namespace BACKEND

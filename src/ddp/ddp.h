@@ -73,7 +73,8 @@ struct Ddp {
     Transport transport;
     floatX* weights;                        // (n)  the transport's array
     std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n), the transport's first
-    std::vector<float*> kept;               // by own replica: its bucket 0 for an audit; empty: no audit is due
+    bool audited;                           // this step keeps the next array; reductions do not overlap with backward
+    std::vector<float> kept;                // on the host: bucket 0 of each of this rank's replicas
     std::vector<StateArray> state;          // masters first
     std::vector<StateArray> replica_state;  // host: (replicas, arena.n); a host updates the rows of its own replicas
     Rates* rates;                           // (n / kUnit)  by unit, where kernels can read it
@@ -108,7 +109,7 @@ void ddp_exchange_weights(Ddp* ddp);
 
 // The functions of a step, in the order of their calls; src/app/executor.cpp calls ddp_rewind. i is the number of a
 // micro-batch of this rank.
-void ddp_begin(Ddp* ddp);
+void ddp_begin(Ddp* ddp, bool audited);     // audited: an audit will compare what this step adds
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Returns how many multiprocessors the kernels of micro-batch i leave to communication: the first one runs during the
 // all-gather of the weights, and with overlap the last one during the reduction.
@@ -125,22 +126,9 @@ void ddp_all_gather_weights(Ddp* ddp);                      // gives all ranks a
 
 void ddp_settle(Ddp* ddp);      // the main stream waits for the communication stream
 
-// ---- measures and checks: checks.cpp
-
 // Returns the seconds of this step's reduction and all-gather. exposed: those of the reduction after backward, and all
 // of the all-gather. Call it once the host has the norm. A GPU reports the previous step's all-gather.
 struct DdpTimes { double comm, exposed; };
 DdpTimes ddp_times(Ddp* ddp);
-
-uint64_t ddp_hash_weights(const Ddp* ddp);
-
-// The next reduction keeps each replica's bucket 0 as it enters the tree. After it, ddp_wrong_sum adds these copies by
-// plain loops, compares with the sum that the update has used, and returns a text that names the first element of this
-// rank's slice that differs; "": none differs, or nothing was kept. This finds any change of a sum in the tree, which
-// would depend on the ranks. Collective. With --reduce nccl and several ranks nothing is kept.
-void ddp_keep_replicas(Ddp* ddp);
-std::string ddp_wrong_sum(Ddp* ddp);
-// Tests only: damages one of n numbers in device memory if the fault hook of common.h asks for it at this point.
-void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n);
 
 }  // namespace BACKEND

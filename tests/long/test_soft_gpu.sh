@@ -104,7 +104,7 @@ check "$readme: to the same bits" same "$box/alone" "$box/eight"
 said() { ! headline eight && grep -q 'error: --out-dir: eight: not empty' "$tmp/eight.log"; }
 check "$readme: an error is said" said
 killed_of_8() {
-    ! LOCKSTEP_FAULT=rank=5,step=2,at=bwd,do=kill headline killed || return 1
+    ! LOCKSTEP_FAULT=rank=5,step=2,at=fwd,do=kill headline killed || return 1
     in_box on "mpirun -np 4 ./train_gpt --resume killed" && grep 'ranks 4 ' "$tmp/on.log" &&
         same "$box/alone" "$box/killed"
 }
@@ -112,7 +112,7 @@ check "$readme: a rank is killed, 4 go on to the same bits" killed_of_8
 
 # Interrupted and gone on with another number of ranks.
 resumed() {
-    LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=sleep:1;rank=1,step=3,at=bwd,do=kill" \
+    LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=sleep:1;rank=1,step=3,at=fwd,do=kill" \
         run killed $soft --np 2 --max-restarts 0 >/dev/null 2>&1
     latest=$(cat "$tmp/killed/ckpt/latest")
     [ "$latest" = step_00000002 ] || { echo "saved $latest"; return 1; }
@@ -130,7 +130,7 @@ check "a flipped bit in a gradient is found, the rank named" flipped
 expect "with the shared memory of sm_89" 0 ' 0 failed' \
     env SOFT_GPU_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_ptx" classifier attention_forward attention_backward
 lost() {
-    LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" $soft $job --timeout 4 --np 2 --max-restarts 0 \
+    LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=$1" $soft $job --timeout 4 --np 2 --max-restarts 0 \
         --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1
     code=$?
     [ $code -eq 69 ] && grep -q "peer $2: rank 1 .*step 3" "$tmp/lost.log" && return

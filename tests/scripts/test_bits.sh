@@ -116,7 +116,7 @@ expect "a finished run exits 0" 0 'finished' $train --resume "$tmp/one"
 expect "3 ranks refused" 2 '1, 2, 4, 8' $train --np 3 $job --out-dir "$tmp/three"
 # Two ranks that compute one micro-batch differently are found by the audit (step 4), which names the odd one of three
 # or more.
-expect "a flipped bit in a gradient is found" 80 'ranks 0 and 1 computed micro-batch' \
+expect "a flipped bit in a gradient is found" 80 'ranks 1 and 0 computed micro-batch' \
     env LOCKSTEP_FAULT=rank=1,step=4,at=audit,do=flip:12345 $train --np 2 $job --out-dir "$tmp/flip2"
 expect "the odd rank of four is named" 80 'rank 2 computed micro-batch' \
     env LOCKSTEP_FAULT=rank=2,step=4,at=audit,do=flip:12345 $train --np 4 $job --out-dir "$tmp/flip4"

@@ -64,7 +64,7 @@ check "another number of replicas is noticed" other_tree
 
 # Interrupted, and gone on with another number of ranks.
 killed() {
-    LOCKSTEP_FAULT="rank=1,step=8,at=fwd,do=sleep:1;rank=1,step=8,at=bwd,do=kill" run killed $train --np 2 \
+    LOCKSTEP_FAULT="rank=1,step=8,at=fwd,do=sleep:1;rank=1,step=8,at=fwd,do=kill" run killed $train --np 2 \
         --max-restarts 0 >/dev/null 2>&1
     # of the best evaluation
     [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000006 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"
@@ -76,7 +76,7 @@ killed() {
 [ $ranks -eq 1 ] || check killed_at_8_resumed_2_to_1 killed
 stopped() {
     # `timeout` would keep the signal
-    LOCKSTEP_FAULT="rank=0,step=3,at=bwd,do=sleep:2" "$faulty" $job --out-dir "$tmp/stopped" >"$tmp/stopped.log" \
+    LOCKSTEP_FAULT="rank=0,step=3,at=fwd,do=sleep:2" "$faulty" $job --out-dir "$tmp/stopped" >"$tmp/stopped.log" \
         2>&1 & pid=$!
     for i in $(seq 300); do grep -q 'LOCKSTEP_FAULT fires' "$tmp/stopped.log" 2>/dev/null && break; sleep 0.1; done
     kill -USR1 $pid

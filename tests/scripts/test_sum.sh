@@ -8,7 +8,7 @@ job="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batc
      --warmup-steps 2 --data tests/golden/lines.txt --steps 6 --eval-every 0 --save-every 3 --sample-every 0
      --timeout 30"
 steps=$job
-says='step 4: rank [0-9]*: the sum of the replicas. gradients of [a-z0-9._]*: element [0-9]+ of the arena is .*, want '
+says='step 4\]: .*: rank [0-9]*: the sum of the replicas. gradients of [a-z0-9._]*: element [0-9]+ of the arena is .*, '
 meets() { echo "LOCKSTEP_FAULT=rank=$1,step=$2,at=$3,do=$4"; }
 
 job="$steps --audit-every 1"
