@@ -15,7 +15,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "src/base/allowance.h"
 #include "src/base/file.h"
 #include "src/comm/supervisor.h"
 #include "tools/tool.h"
@@ -114,11 +113,10 @@ int run_attempt(Job* job) {
     job->pids.clear();
     for (int r = 0; r < job->np; r++) {
         const pid_t self = getpid();
-        pid_t pid;
-        for (int tries = 0; (pid = fork()) < 0 && tries < 100; tries++) usleep(100000);
+        const pid_t pid = fork();
         if (pid < 0)
-            die(kExitOther, "--np %d: cannot start rank %d: %s for 10 seconds; %s allows %.0f threads", job->np, r,
-                std::strerror(errno), allowed_threads().by.c_str(), allowed_threads().amount);
+            die(kExitOther, "--np %d: cannot start rank %d: %s; ulimit -u or a cgroup's pids.max allows no more, or "
+                "memory is short", job->np, r, std::strerror(errno));
         if (pid == 0) become_rank(*job, r, self);
         job->pids.push_back(pid);
     }

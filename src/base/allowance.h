@@ -1,5 +1,5 @@
-// allowance.h -- how much memory and how many threads this process may use, and which limit decides that: the host's,
-// that of a cgroup (version 1 or 2) or of one of its parent groups, or the user's.
+// allowance.h -- how much memory this process may use, and which limit decides that: the host's, or that of a cgroup
+// (version 1 or 2) or of one of its parent groups. Threads.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,13 +7,11 @@
 
 struct Allowance { double amount; std::string by; };        // by: the limit, "memory.max of /sys/fs/cgroup/job"
 Allowance allowed_memory(const std::string& root = "");     // bytes, swap included. root: a folder for /, in tests
-Allowance allowed_threads(const std::string& root = "");    // threads of all processes under the limit together
 
 // Calls visit(folder) for each cgroup that limits this process with `controller` ("cpu"): for its own group first, then
 // for each parent group.
 void visit_cgroups(const std::string& root, const std::string& controller,
                    const std::function<void(const std::string& folder)>& visit);
 
-// Starts a thread that calls work(). If none can be started, tries again for ten seconds, then throws kExitOther. The
-// error names the thread (`what`) and the limit.
+// Starts a thread that calls work(). what: names it in the error, kExitOther, if none can be started.
 std::jthread start_thread(const char* what, const std::function<void()>& work);

@@ -58,9 +58,9 @@ row "an allocation fails" malloc 12 "0 1 74"
 row "a mapping fails" mmap 12 "0 1 66 74"
 row "write is interrupted" write 4 0
 one="$job" job="${job%--threads 1*} --threads 3 ${job#*--threads 1}"
-row "a thread cannot be had at once" pthread_create 11 0
-expect "no thread can be had" 1 'error: no thread: .* allows' env FAIL_CALL=pthread_create FAIL_AT=1 FAIL_EVER=1 \
-    FAIL_ERRNO=11 LD_PRELOAD="$tmp/fail.so" $train $job --out-dir "$tmp/threads"
+row "a thread cannot be had" pthread_create 11 "0 1"
+expect "no thread can be had" 1 'error: no thread: .* allows no more' env FAIL_CALL=pthread_create FAIL_AT=1 \
+    FAIL_EVER=1 FAIL_ERRNO=11 LD_PRELOAD="$tmp/fail.so" $train $job --out-dir "$tmp/threads"
 job=$one                                   # the reduction's thread is the first one
 expect "none for data and saves: the main one does it" 0 '^done' env OMP_NUM_THREADS=1 FAIL_CALL=pthread_create \
     FAIL_AT=2 FAIL_EVER=1 FAIL_ERRNO=11 LD_PRELOAD="$tmp/fail.so" $train $job --out-dir "$tmp/data"

@@ -57,10 +57,6 @@ done
 # ---- a job ends
 cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log"
 if [ -r "$tmp/fail.so" ]; then
-    "$tmp/in_group" pids.max 1 true 2>/dev/null &&
-        expect "a cgroup's processes" 1 'no thread: .*pids.max of /sys/fs/cgroup allows 1 threads' "$tmp/in_group" \
-            pids.max 1 env FAIL_CALL=pthread_create FAIL_AT=1 FAIL_EVER=1 FAIL_ERRNO=11 LD_PRELOAD="$tmp/fail.so" \
-            $faulty $tiny --out-dir "$tmp/pids"
     expect "a rank stops while it exits" 0 'rank 1 .* hung when all was done' \
         env FAIL_LEAVES=1 LD_PRELOAD="$tmp/fail.so" $faulty --np 2 $tiny --out-dir "$tmp/leaves"
     check "all is saved" test -e "$tmp/leaves/ckpt/step_00000004/DONE"
