@@ -42,7 +42,7 @@ bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || 
 // ---- set up
 
 void settle_options(Options* o, const Comm* comm) {
-    resolve_options(o, kOnGpu || !o->plan_for.empty());
+    resolve_options(o, kOnGpu);
     check_device(*find_model(o->model), o->shape);
     check_ranks(*o, comm->size);
 }
@@ -119,7 +119,7 @@ bool set_up(Trainer* t) {
     check_agreement(comm, option_fields(o, device_kind()));
     read_data(t, *init);
     check_agreement(comm, data_fields(t->arena, t->data));
-    if (o.dry_run && comm->rank == 0) dry_run(o, comm, t->data);
+    if (o.dry_run && comm->rank == 0) dry_run(o, t->data, comm->size, comm->local_size);
     if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run, comm, &o, t->data, device_kind());
     if (t->at.step >= o.steps && !(t->at.unscored && due(t, o.eval_every))) return false;

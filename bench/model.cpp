@@ -188,7 +188,7 @@ static void print_assumptions() {
         std::printf("| %s | %.0f | %.0f | %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.0f | %.1f |\n", g.name,
                     g.processors, g.peak * 1e-12, g.rate * 1e-12, g.attention[0][0] * 1e-12, g.attention[0][1] * 1e-12,
                     g.attention[1][0] * 1e-12, g.attention[1][1] * 1e-12, g.copy * 1e-12,
-                    kPlannedGpus[&g - kGpus].memory * 1e-9, g.nvlink * 1e-9, g.network * 1e-9);
+                    g.memory * 1e-9, g.nvlink * 1e-9, g.network * 1e-9);
     std::printf("\n");
     for (const auto& [BM, BN, share, edge] : kModelTiles)
         std::printf("- tile %.0f x %.0f: %.3f of the rate, an edge of %.0f k\n", BM, BN, share, edge);

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <vector>
 #include "models/model.h"
-#include "src/app/dry_run.h"
+#include "src/app/app.h"
 #include "src/ddp/ddp.h"
 #include "src/options/options.h"
 
@@ -29,14 +29,15 @@
 //   network    to other hosts: 90 % of 400 Gb/s; A100: of 200; 4090: of 100 Gb/s for 8 GPUs
 struct Gpu {
     const char* name;
+    double memory;                          // bytes
     double processors, peak, rate, copy, attention[2][2], nvlink, network;      // [heads > 64][backward]
 };
 inline const Gpu kGpus[] = {
-    {"a100", 108, 312e12, 220e12, 1.8e12, {{177e12, 88e12}, {233e12, 116e12}}, 200e9, 22.5e9},
-    {"h100", 132, 989e12, 620e12, 3.0e12, {{440e12, 355e12}, {603e12, 467e12}}, 370e9, 45e9},
-    {"h200", 132, 989e12, 620e12, 4.3e12, {{440e12, 355e12}, {603e12, 467e12}}, 370e9, 45e9},
-    {"b200", 148, 2250e12, 409e12, 6.0e12, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
-    {"4090", 128, 165e12, 150e12, 0.92e12, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
+    {"a100", 80e9, 108, 312e12, 220e12, 1.8e12, {{177e12, 88e12}, {233e12, 116e12}}, 200e9, 22.5e9},
+    {"h100", 80e9, 132, 989e12, 620e12, 3.0e12, {{440e12, 355e12}, {603e12, 467e12}}, 370e9, 45e9},
+    {"h200", 141e9, 132, 989e12, 620e12, 4.3e12, {{440e12, 355e12}, {603e12, 467e12}}, 370e9, 45e9},
+    {"b200", 180e9, 148, 2250e12, 409e12, 6.0e12, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
+    {"4090", 24e9, 128, 165e12, 150e12, 0.92e12, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
 
 // Tiles with their share of the rate and their edge are Hopper's of matmul.cu. kHalfT is read off the charts of
 // arXiv 2407.08608, kGap is a graph's node, the latencies of a bucket are github.com/kvcache-ai/Mooncake's
@@ -45,6 +46,8 @@ inline const Gpu kGpus[] = {
 constexpr double kModelTiles[][4] = {{128, 256, 1, 128}, {128, 160, 0.927, 112}, {128, 128, 0.944, 24}};
 constexpr double kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
                  kNvlinkLatency = 9.5e-6, kNetworkLatency = 14e-6, kMessage = 1e-6;
+
+constexpr double kPerHost = 8;              // GPUs per host
 
 // One rank's step.
 struct Work {

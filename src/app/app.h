@@ -52,9 +52,12 @@ floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 
 // ---- --dry-run, the memory that a run takes: dry_run.cpp
 
-// Prints the model, the step, the memory of a rank and whether it fits. With --for it also prints a step's predicted
-// time. options.shape.V must be set.
-void dry_run(const Options& options, const Comm* comm, const Data& data);
+// Returns the bytes that `sharing` ranks need for arrays, and sets *said to a line about one rank. sharing: on CPUs the
+// ranks of a host, which share one copy of weights and state; on a GPU 1.
+double memory_of(const Options& options, int ranks, bool on_gpu, int sharing, std::string* said);
+// Prints the model, the step, the memory of a rank and whether it fits. options.shape.V must be set. gpu_memory: bytes
+// of each of the GPUs that build/plan plans for; 0: this device.
+void dry_run(const Options& options, const Data& data, int ranks, int sharing, double gpu_memory = 0);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
 // ---- runs a step's work, kernel by kernel or as a CUDA graph: executor.cpp

@@ -1,25 +1,12 @@
 // dry_run.cpp -- prints parameters and memory of a run, without starting it.
-#include "src/app/dry_run.h"
+#include "src/app/app.h"
 #include <bit>
 #include <cstdio>
 #include "build/reductions.h"
-#include "src/app/app.h"
 #include "src/base/allowance.h"
 #include "src/base/file.h"
-#include "src/base/tools.h"
 
 namespace BACKEND {
-
-const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks) {
-    std::string names;
-    for (const PlannedGpu& g : kPlannedGpus) {
-        const std::string name = std::string("x") + g.name, all = text == g.name ? "1x" + text : text;
-        const bool is = all.ends_with(name) && parse_whole(all.substr(0, all.size() - name.size()), ranks);
-        if (is && *ranks > 0 && (*ranks <= kPerHost || *ranks % int(kPerHost) == 0)) return g;
-        names += std::string(" ") + g.name;
-    }
-    die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
-}
 
 double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::string* said) {
     const Model m =
@@ -56,15 +43,12 @@ void check_memory(const Options& o, const Comm* comm) {
             most.by.c_str(), all * 1e-6, here, said.c_str());
 }
 
-void dry_run(const Options& o, const Comm* comm, const Data& data) {
-    int ranks = comm->size;
-    const PlannedGpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
-    const bool on_gpu = kOnGpu || gpu;
+void dry_run(const Options& o, const Data& data, int ranks, int sharing, double gpu_memory) {
+    const bool on_gpu = kOnGpu || gpu_memory > 0;
     const ModelInfo* info = find_model(o.model);
     const double flops = info->flops_per_token(o.shape, o.shape.T) * double(o.total_batch_size);
     std::string said, by;
-    const double all = memory_of(o, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
-    check_ranks(o, ranks);
+    const double all = memory_of(o, ranks, on_gpu, on_gpu ? 1 : sharing, &said);
     if (const std::string many = many_epochs(o, data); !many.empty()) warn("%s", many.c_str());
     std::printf("%s\nwork    %.3g FLOP per step\nmemory  %s\n", describe_run(o, data, ranks).c_str(), flops,
                 said.c_str());
@@ -72,7 +56,7 @@ void dry_run(const Options& o, const Comm* comm, const Data& data) {
         if (o.verbose) std::printf("tensor  %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;
     device_memory(&free, &total);
-    if (gpu) free = total = size_t(gpu->memory);
+    if (gpu_memory > 0) free = total = size_t(gpu_memory);
     if (total == 0) return;
     if (const Allowance most = allowed_memory(); !on_gpu && most.amount < double(total)) {
         free = std::min(free, total = size_t(most.amount));
@@ -83,8 +67,6 @@ void dry_run(const Options& o, const Comm* comm, const Data& data) {
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");
-    if (gpu && info->head_size)                 // build/plan has no recurrent models
-        hand_over("--for", require_tool("--for", "plan"), {options_to_json(o), "--for=" + o.plan_for});
 }
 
 }  // namespace BACKEND

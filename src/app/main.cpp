@@ -30,21 +30,16 @@ static std::string find_lm(const std::string& command) {
     hand_over(options.command, lm, options.argv, options.program);
 }
 
-// Refuses options that would have no effect. With --for it sets --dtype to bf16, the storage type on GPUs.
-static void check_start(Options* options) {
+// Refuses options that would have no effect.
+static void check_start(const Options& options) {
     for (const char* option : {"max-restarts", "elastic"})
-        if (!options->is_given("np") && options->is_given(option))
+        if (!options.is_given("np") && options.is_given(option))
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
-    if (!options->is_given("for")) return;
-    if (!options->dry_run || options->dtype == "fp32")
-        die(kExitUsage, "--for: plans a run on GPUs, in bf16; give --dry-run with it, and no --dtype fp32");
-    options->dtype = "bf16";
 }
 
-// Refuses a reduction that cannot run on this backend, or on the GPUs that --for plans.
-static void check_reduction(const Options& options, const Backend& backend) {
+// Refuses a reduction that cannot run on this backend.
+static void check_reduction(const Options& options, bool gpu) {
     const ReductionInfo& reduction = find_reduction(options.reduce);
-    const bool gpu = backend.gpu || options.is_given("for");
     if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
         die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name, gpu ? "CPUs" : "GPUs",
             gpu ? "GPU, or take --device cpu" : "CPU");
@@ -71,11 +66,10 @@ static int start(int argc, char** argv, Process* process) {
     Options options;
     if (const int code = read_command_line("train_gpt", argc, argv, process, &options); code >= 0) return code;
     if (options.command != "train") hand_command_over(options, process);
-    check_start(&options);
+    if (options.is_given("for")) hand_over("--for", require_tool("--for", "plan"), options.argv, options.program);
+    check_start(options);
     free_from_terminal();
     take_place(options, options.dry_run && process->no_world.code ? "--dry-run" : "", process);
-    // Rank 0 alone becomes build/plan; it needs no others.
-    if (options.is_given("for") && std::exchange(process->world, {}).rank > 0) return kExitDone;
     const World& world = process->world;
     if (world.launcher == "--np" && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
     signal(SIGUSR2, SIG_IGN);
@@ -83,7 +77,7 @@ static int start(int argc, char** argv, Process* process) {
     catch_signals(world.rank == 0);         // not earlier: while the ranks meet, a signal must end it
     const Run run = find_run(&options, comm);
     const size_t backend = choose_backend(backends, &options);      // by --device and --dtype
-    check_reduction(options, backends[backend]);
+    check_reduction(options, backends[backend].gpu);
     const int code = train[backend](options, comm, run);
     comm_destroy(comm);
     return code;

@@ -30,7 +30,7 @@ unprinted() {       # FILES: constants that --assumptions leaves out
             grep -qe "$name" "$tmp/assumptions" || echo "$name"
         done
 }
-all_printed() { unprinted src/app/dry_run.h tools/step_model.h bench/model.cpp >"$tmp/unprinted"; cat "$tmp/unprinted"
+all_printed() { unprinted tools/step_model.h bench/model.cpp >"$tmp/unprinted"; cat "$tmp/unprinted"
     [ ! -s "$tmp/unprinted" ]; }
 check "every constant is printed" all_printed
 echo 'constexpr double kForgotten = 1;' >"$tmp/forgotten.h"
@@ -70,13 +70,10 @@ by_vocabulary() {
 check "a preset's vocabulary counts" by_vocabulary
 slower() { set -- "$(time_of --for h100)" "$(time_of --for h100 --recompute 3)"; awk "BEGIN { exit !($1 < $2) }"; }
 check "recomputation takes time" slower
-cat >"$tmp/config.json" <<'END'
-{"model": "gpt2", "preset": "gpt2-124m", "vocab_size": 257, "layers": 6}
-END
-expect "of a config.json, by the tool" 0 "$line" "${TOOLS:-build}/plan" "$tmp/config.json" --for 8xh100
+expect "by the tool" 0 "$line" "${TOOLS:-build}/plan" --dry-run --for 8xh100 --layers 6 --vocab-size 257
 # The micro-batch to take, by the models of memory and time.
-echo '{"model": "gpt2", "preset": "gpt2-1558m", "vocab_size": 50257, "total_batch_size": 65536}' >"$tmp/large.json"
-advised() { expect "advised on $1: $2" 0 "^advised   $2" "${TOOLS:-build}/plan" "$tmp/large.json" --for "$1"; }
+large="--preset gpt2-1558m --vocab-size 50257 --total-batch-size 65536"
+advised() { expect "advised on $1: $2" 0 "^advised   $2" $dry $large --for "$1"; }
 advised h200 '--batch-size 16 --replicas 4:'
 advised h100 '--batch-size 8 --replicas 8:'
 advised 4090 'none: .* no --batch-size fits'
