@@ -24,7 +24,7 @@ std::string shown(const std::string& text) { return text.empty() ? "nothing" : t
 
 // ---- text <-> value
 
-static bool takes_any_text(const OptionRow& row) {
+bool takes_any_text(const OptionRow& row) {
     return std::ranges::any_of(row.value, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
@@ -116,26 +116,4 @@ std::string option_value(const OptionRow& row, const Words& words, size_t* i, co
     if (next.starts_with("--")) refuse_option(row.name, "no value", want);
     ++*i;
     return next;
-}
-
-Words read_options(const std::vector<OptionRow>& rows, const Words& words) {
-    Words rest, given, known = {"--help"};
-    for (const OptionRow& row : rows)
-        if (*row.help) known.push_back(row.name);
-    for (size_t i = 0; i < words.size(); i++) {
-        const std::string word = words[i], name = option_name(word);
-        const auto row = std::ranges::find(rows, name, &OptionRow::name);
-        if (!is_option(word)) {
-            rest.push_back(word);
-            continue;
-        }
-        if (row == rows.end()) unknown_option(word.substr(0, word.find('=')), known);
-        if (contains(given, name)) refuse_option(name, "two values", "one");
-        given.push_back(name);
-        const bool text = std::holds_alternative<std::string*>(row->to) && takes_any_text(*row);
-        const std::string want = text ? "a value, " + row->value : wanted(*row);
-        const std::string value = option_value(*row, words, &i, want);
-        if (!set_option(*row, value)) refuse_option(name, shown(value), want);
-    }
-    return rest;
 }

@@ -23,6 +23,7 @@ bool contains(const Words& list, const std::string& word);
 std::string replaced(std::string text, char from, char to);
 std::string shown(const std::string& text);     // for errors: its first 80 bytes; "nothing" for ""
 
+bool takes_any_text(const OptionRow& row);      // whether its value, a text, is not one of some words
 // Returns the option's value as a text from which set_option reads exactly that value.
 std::string value_text(const OptionRow& row);
 // Sets the option's value. Returns false if the text is no valid value. Numbers may be 2.5e3, 512k or 2M.
@@ -41,5 +42,5 @@ std::string option_name(const std::string& word);       // "--seq-len" of "--seq
 [[noreturn]] void unknown_option(const std::string& name, const Words& known);
 // Returns the value of option words[*i]; if it is the next word, increments *i. want: what an error asks for.
 std::string option_value(const OptionRow& row, const Words& words, size_t* i, const std::string& want);
-// Sets the options among the words, and returns all words that are neither options nor their values.
+// Sets the options among the words of a tool, and returns all words that are neither options nor their values.
 Words read_options(const std::vector<OptionRow>& rows, const Words& words);

@@ -141,16 +141,6 @@ bool is_default(const DataOptions& o) {
     return o.data.empty() && o.val_data.empty() && bytes && fresh && o.prompt.empty() && o.task.empty() && !o.whole;
 }
 
-// Returns whether all folders that build/prep's answer names exist, with their files.
-bool is_there(const std::string& text) {
-    const PrepAnswer answer = parse_prep_answer(text, "");
-    const auto is = [](const std::string& folder, const char* file) {
-        return folder.empty() || file_exists(path_join(folder, file));
-    };
-    return is(answer.train, "tokens.json") && is(answer.val, "tokens.json") &&
-        is(answer.vocabulary, "vocabulary.json");
-}
-
 PrepAnswer answer_of(DataOptions o, Comm* comm) {
     if (is_tokens(o))
         return {.train_files = {o.data}, .val_files = std::vector<std::string>(!o.val_data.empty(), o.val_data)};
@@ -161,8 +151,7 @@ PrepAnswer answer_of(DataOptions o, Comm* comm) {
     o.says = !comm || comm->rank == 0;
     const auto progress = [&] { if (comm) comm_progress(comm, -1, "reading text"); };
     const std::string request = data_request(o);
-    std::string answer = leads(comm) ? ask_prep(request, progress) : "";
-    if (leads(comm) && !is_there(answer)) answer = ask_prep(request, progress);     // the cache was emptied since
+    const std::string answer = leads(comm) ? ask_prep(request, progress) : "";
     return parse_prep_answer(text_of_leader(comm, answer), "");
 }
 

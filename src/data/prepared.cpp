@@ -4,29 +4,6 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 
-// Calls f(name, field) for every field of DataOptions.
-template <class O, class F> static void each_option(O& o, const F& f) {
-    f("data", o.data);
-    f("val_data", o.val_data);
-    f("tokenizer", o.tokenizer);
-    f("chat_template", o.chat_template);
-    f("init_path", o.init_path);
-    for (const auto& [name, text] : kModelTexts) f(name, o.init.*text);
-    f("init_weights", o.init_weights);
-    f("prompt", o.prompt);
-    f("task", o.task);
-    f("cache", o.cache);
-    f("init_vocab", o.init_vocab);
-    f("vocab_size", o.vocab_size);
-    f("seq_len", o.seq_len);
-    f("skip_bad_lines", o.skip_bad_lines);
-    f("special_tokens", o.special_tokens);
-    f("frozen_by", o.frozen_by);
-    f("whole", o.whole);
-    f("evaluates", o.evaluates);
-    f("says", o.says);
-}
-
 std::string data_request(const DataOptions& o) {
     JsonLine line;
     each_option(o, [&](const char* name, const auto& value) {
@@ -36,39 +13,7 @@ std::string data_request(const DataOptions& o) {
     return line.text();
 }
 
-DataOptions parse_data_request(const std::string& request) {
-    const char* const what = "request";
-    const Json json = parse_json(request, what, true);
-    DataOptions o;
-    each_option(o, [&](const char* name, auto& value) {
-        using T = std::decay_t<decltype(value)>;
-        const Json found = json.find(name);
-        if (!found) return;
-        if constexpr (std::is_same_v<T, std::string>) value = found.text();
-        else if constexpr (std::is_same_v<T, bool>) value = found.text() == "true";
-        else value = int(json.get_u64(name, what));
-    });
-    return o;
-}
-
-// ---- the answer
-
 // A row is a list of its tokens and then `scored`. An item is a list of `first`, `label` and then `characters`.
-static std::string task_json(const Task& task) {
-    std::vector<std::string> rows, items;
-    for (Task::Row row : task.rows) {
-        row.tokens.push_back(row.scored);
-        rows.push_back(json_list(row.tokens));
-    }
-    for (const Task::Item& item : task.items) {
-        std::vector<size_t> numbers = {item.first, size_t(item.label)};
-        numbers.insert(numbers.end(), item.characters.begin(), item.characters.end());
-        items.push_back(json_list(numbers));
-    }
-    return JsonLine().raw("name", json_quote(task.name, true)).raw("rows", "[" + join(rows, ",") + "]")
-        .raw("items", "[" + join(items, ",") + "]").text();
-}
-
 static Task parse_task(const Json& json, const char* what) {
     Task task = {json.get_string("name", what), {}, {}};
     for (JsonItems i(json.at("rows", what)); i.next();) {
@@ -86,25 +31,10 @@ static Task parse_task(const Json& json, const char* what) {
     return task;
 }
 
-static std::string json_paths(const std::vector<std::string>& paths) {
-    std::vector<std::string> quoted;
-    for (const std::string& path : paths) quoted.push_back(json_quote(path, true));
-    return "[" + join(quoted, ",") + "]";
-}
-
 static std::vector<std::string> parse_paths(const Json& json) {
     std::vector<std::string> paths;
     for (JsonItems i(json); i.next();) paths.push_back(i.value.text());
     return paths;
-}
-
-std::string prep_answer(const PrepAnswer& a, const std::string& folder) {
-    JsonLine line;
-    line.raw("folder", json_quote(folder, true)).add("train", a.train).add("val", a.val)
-        .add("vocabulary", a.vocabulary).raw("start", json_list(a.start)).raw("train_files", json_paths(a.train_files))
-        .raw("val_files", json_paths(a.val_files)).raw("files", json_quote(a.files, true));
-    if (!a.task.items.empty()) line.raw("task", task_json(a.task));
-    return line.text();
 }
 
 PrepAnswer parse_prep_answer(const std::string& answer, const std::string& folder) {

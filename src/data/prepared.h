@@ -1,5 +1,6 @@
 // prepared.h -- the messages between the trainer and build/prep. The trainer sends DataOptions, and build/prep answers
-// with folders in a cache: the tokens of each text, and the vocabulary. A message is JSON on one line.
+// with folders in a cache: the tokens of each text, and the vocabulary. A message is JSON on one line. What build/prep
+// does with messages is in src/text/answer.cpp.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,13 +9,7 @@
 #include "src/data/data.h"
 #include "src/data/shards.h"
 
-// These convert a list of numbers to JSON and back. parse_list skips all but whole numbers >= 0.
-template <class T> std::string json_list(const std::vector<T>& numbers) {
-    std::string list = "[";
-    for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);
-    return list + "]";
-}
-
+// Skips all but whole numbers >= 0.
 template <class T> std::vector<T> parse_list(const Json& json) {
     std::vector<T> list;
     uint64_t n = 0;
@@ -23,8 +18,30 @@ template <class T> std::vector<T> parse_list(const Json& json) {
     return list;
 }
 
+// Calls f(name, field) for every field of DataOptions.
+template <class O, class F> void each_option(O& o, const F& f) {
+    f("data", o.data);
+    f("val_data", o.val_data);
+    f("tokenizer", o.tokenizer);
+    f("chat_template", o.chat_template);
+    f("init_path", o.init_path);
+    for (const auto& [name, text] : kModelTexts) f(name, o.init.*text);
+    f("init_weights", o.init_weights);
+    f("prompt", o.prompt);
+    f("task", o.task);
+    f("cache", o.cache);
+    f("init_vocab", o.init_vocab);
+    f("vocab_size", o.vocab_size);
+    f("seq_len", o.seq_len);
+    f("skip_bad_lines", o.skip_bad_lines);
+    f("special_tokens", o.special_tokens);
+    f("frozen_by", o.frozen_by);
+    f("whole", o.whole);
+    f("evaluates", o.evaluates);
+    f("says", o.says);
+}
+
 std::string data_request(const DataOptions& options);
-DataOptions parse_data_request(const std::string& request);         // an option that it lacks has its default
 
 struct PrepAnswer {
     std::string train = {}, val = {}, vocabulary = {};  // folders; "": there is none, as for token files
@@ -33,8 +50,6 @@ struct PrepAnswer {
     std::vector<int> start = {};            // Data::start
     Task task = {};
 };
-// Returns the message. The answer's folders are names of folders inside `folder`.
-std::string prep_answer(const PrepAnswer& answer, const std::string& folder);
 // Reads the message and makes paths of its folders. folder: the folder that they are in; "": the one in the message.
 PrepAnswer parse_prep_answer(const std::string& answer, const std::string& folder);
 

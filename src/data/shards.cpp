@@ -86,12 +86,6 @@ static std::string beginning(const InputFile& file, uint64_t bytes) {
 
 // ---- finding files
 
-const char* format_name(Format format) {
-    static const char* const names[] = {"text", "jsonl", "conversations", "prompts and completions",
-                                        "a numpy array", "an llm.c token shard", "raw tokens"};
-    return names[int(format)];
-}
-
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // GPT-2's tokens, Llama 3's
 

@@ -17,7 +17,6 @@ enum class Format {
     llmc,   // llm.c's header, then uint16, or uint32 for Llama 3
     raw,    // numbers without a header: NAME.u16.bin, NAME.u32.bin, NAME.u64.bin; any other .bin is uint16 (nanoGPT)
 };
-const char* format_name(Format format);         // "text", "an llm.c token shard"
 Format format_of(const std::string& path);      // npy, llmc or raw; text for everything else
 
 // Returns the path of data/NAME beside the program, in build/ there, one or two folders above it, or in ./data.

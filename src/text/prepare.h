@@ -14,5 +14,15 @@ struct TextChoice {
 // Chooses. A tokenizer that learns from the text does so once; folder: the cache. kExitUsage, kExitBadContent.
 TextChoice choose_text(const DataOptions& options, const std::string& folder, const Progress& progress);
 
+template <class T> std::string json_list(const std::vector<T>& numbers) {
+    std::string list = "[";
+    for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);
+    return list + "]";
+}
+
+DataOptions parse_data_request(const std::string& request);         // an option that it lacks has its default
+// Returns the message. The answer's folders are names of folders inside `folder`.
+std::string prep_answer(const PrepAnswer& answer, const std::string& folder);
+
 // Returns the answer to a request of the trainer (src/data/prepared.h). folder: where the results go; "": the cache.
 std::string prepare(const DataOptions& options, const std::string& folder, const Progress& progress);

@@ -10,6 +10,12 @@
 
 // ---- what a file is
 
+const char* format_name(Format format) {
+    static const char* const names[] = {"text", "jsonl", "conversations", "prompts and completions",
+                                        "a numpy array", "an llm.c token shard", "raw tokens"};
+    return names[int(format)];
+}
+
 // What is no text, by its first bytes; the last two are.
 struct Kind { std::string_view begin; const char *name, *want; };
 constexpr const char *kUnpacked = "the text in it: build/prep FILE -o DIR makes tokens of it, for --data DIR",

@@ -6,6 +6,8 @@
 #include <vector>
 #include "src/data/shards.h"
 
+const char* format_name(Format format);         // "text", "an llm.c token shard"
+
 // The files that a path means: a file, the files of a folder, or the matches of a glob; all of one format, and sorted.
 struct Source {
     std::string path;                           // as given
