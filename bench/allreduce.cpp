@@ -70,7 +70,7 @@ static int connect_pair(Comm* comm) {
     if (comm->rank == 0 && (bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) || listen(fd, 1) ||
                             getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length)))
         die(kExitOther, "listen: %s", std::strerror(errno));
-    comm_broadcast(comm, &at, sizeof at, 0);
+    at = comm_gather(comm, at)[0];
     if (comm->rank == 0) {
         const int listener = fd;
         fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);

@@ -64,8 +64,7 @@ void audit_step(Model* model, Ddp* ddp, const BatchLoader& loader, const StepSta
         const int next = (r + 1) % W, third = (r + 2) % W;
         const uint64_t own = all[size_t(r)].own, again = all[size_t(next)].of_previous;
         if (own == again) continue;
-        uint64_t vote = W > 2 && rank == third ? hash_of(r) : 0;
-        comm_broadcast(comm, &vote, sizeof vote, third);
+        const uint64_t vote = comm_gather(comm, W > 2 && rank == third ? hash_of(r) : 0)[size_t(third)];
         const std::string odd = vote == again || W == 1 ? format("rank %d", r)
                                 : vote == own           ? format("rank %d", next)
                                                         : format("ranks %d and %d", r, next);

@@ -20,7 +20,7 @@ floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");
     if (comm->rank == 0) load_stored(host, arena, *init);
-    if (comm->hosts > 1) comm_broadcast(comm, host, bytes, 0);
+    comm_hosts_broadcast(comm, host, bytes);
     comm_barrier(comm);
     if (!kOnGpu) return host;
     floatX* const weights = static_cast<floatX*>(device_alloc(bytes, "frozen weights"));

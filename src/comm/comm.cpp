@@ -12,11 +12,11 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <map>
 #include <mutex>
 #include <poll.h>
 #include <sys/mman.h>
@@ -36,9 +36,8 @@ constexpr size_t kHugePage = size_t(2) << 20;
 constexpr off_t kMemoryBytes = off_t(1) << 46;      // size of a host's memory file without its tag; sparse
 constexpr double kSlowFactor = 5;                   // this many timeouts for start-up, the first step and a checkpoint
 
-// What a rank does now. It lies in memory that the host's ranks share, so that they can read the last step of a dead
-// rank. It may be read while it changes.
-struct alignas(64) Record {
+// What a rank does now.
+struct Record {
     int64_t step = -1;
     uint64_t steps = 0;                     // number of steps that the rank has begun
     uint64_t count = 0;                     // grows whenever the rank makes progress
@@ -46,27 +45,8 @@ struct alignas(64) Record {
     char phase[24] = {};
 };
 
-// Copies 8-byte words, each atomically, that another thread or process may be changing.
-void copy_words(void* to, const void* from, size_t bytes) {
-    for (size_t i = 0; i < bytes / 8; i++) {
-        const uint64_t word = __atomic_load_n(static_cast<const uint64_t*>(from) + i, __ATOMIC_RELAXED);
-        __atomic_store_n(static_cast<uint64_t*>(to) + i, word, __ATOMIC_RELAXED);
-    }
-}
-
-Record read_record(const Record& record) {
-    Record copy;
-    copy_words(&copy, &record, sizeof copy);
-    return copy;
-}
-
-struct alignas(64) Barrier { std::atomic<uint64_t> arrived; };      // number of arrivals since the start
-
-// Describes a call of a collective. Ranks compare their calls and fail if these differ. crc: checksum of the bytes that
-// follow the Call between hosts.
-struct Call { char what[16]; int64_t root; uint64_t number, bytes, crc; };
-
-struct RankMemory { Record record; Call calls[2]; };
+// Precedes bytes between hosts. crc: their checksum.
+struct Header { uint64_t bytes, crc; };
 
 enum class Kind : uint32_t { record = 1, failure, farewell };
 struct Message { Kind kind; int32_t code; Record record; char text[896]; };
@@ -75,8 +55,6 @@ struct Message { Kind kind; int32_t code; Record record; char text[896]; };
 struct Watched {
     Socket socket;                          // empty for this rank itself, and after a close
     bool farewell = false;
-    size_t got = 0;                         // bytes of `incoming` that have been received
-    Message incoming = {};
     Record record = {};
     double heard = now_seconds(), advanced = heard;     // when a record last came, and when its count last changed
 };
@@ -85,16 +63,17 @@ struct Watched {
 
 struct Comm::Impl {
     Meeting meeting;
-    std::vector<Socket> mesh[2];            // connections by host: [0] for small collectives, [1] for comm_hosts_*
-    uint64_t rounds[2] = {};                // by mesh: number of the next Call
+    std::vector<Socket> mesh;               // connections to this rank's partners, by host
+    size_t gathers = 0;                     // number of rounds of all-gathers that this rank has begun
     Socket memory;                          // the host's memory file; empty if there is one rank
     size_t mapped = 0;                      // bytes of that file that are in use
-    Barrier* barriers = nullptr;
-    RankMemory* ranks = nullptr;            // by local rank
+    std::atomic<uint64_t>* arrived = nullptr;   // number of arrivals at the host's barrier since the start
+    size_t* sizes = nullptr;                // (2, local_size): bytes of each rank in this round and in the one before
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
-    Record* record = nullptr;               // of this rank
+    std::mutex recording;                   // guards record
+    Record record;                          // of this rank
     Descriptor launcher;                    // a pidfd of World::starter, or empty
-    std::vector<Watched> watched;           // on rank 0: by rank; elsewhere: rank 0, then this rank
+    std::vector<Watched> watched;           // on rank 0: by rank; elsewhere: rank 0
     std::jthread watcher;
     std::atomic<bool> ending{false};
     std::mutex mutex;                       // guards clean_up
@@ -105,6 +84,11 @@ namespace {
 
 // ---- watching
 
+Record read_record(Comm* comm) {
+    const std::lock_guard lock(comm->impl->recording);
+    return comm->impl->record;
+}
+
 std::string describe(const Comm* comm, int rank) {
     const Comm::Peer& p = comm->peers[rank];
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
@@ -114,7 +98,7 @@ std::string describe(const Comm* comm, int rank) {
 // notices closed connections. Sending a record must not wait: a rank whose socket is full, because the rank is stopped
 // or cut off, gets none.
 void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
-    Message m = {kind, code, read_record(*comm->impl->record), {}};
+    Message m = {kind, code, read_record(comm), {}};
     std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
     for (const Watched& w : comm->impl->watched) {
         pollfd room = {w.socket.fd, POLLOUT, 0};
@@ -149,11 +133,9 @@ void end_job(Comm* comm, int code, const std::string& text) {
     _exit(code);
 }
 
-// Ends the process because a rank is lost or stuck. The error says what that rank did last.
+// Ends the process because a rank is lost or stuck. The error says what that rank did when it was last heard.
 void end_lost(Comm* comm, int rank, const std::string& what) {
-    const bool here = rank / comm->local_size == comm->host;
-    const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
-                          : comm->impl->watched[rank].record;
+    const Record& r = comm->impl->watched[rank].record;
     const std::string seen = r.phase[0] ? format("last step %jd, phase %s", intmax_t(r.step), r.phase)
                                         : "not yet at its first step";
     end_job(comm, kExitPeer, what + " " + seen + "; run again with --resume to go on");
@@ -167,17 +149,13 @@ void note_record(Watched* w, const Record& record, double now) {
 // Reads and handles all messages that have come from a rank.
 void read_messages(Comm* comm, int rank) {
     Watched& w = comm->impl->watched[rank];
-    Message& m = w.incoming;
-    while (w.socket.fd >= 0) {
-        const ssize_t n = recv(w.socket.fd, reinterpret_cast<char*>(&m) + w.got, sizeof m - w.got, MSG_DONTWAIT);
-        if (n < 0 && errno == EAGAIN) return;
-        if (n <= 0) {
+    Message m;
+    while (const int got = receive_message(w.socket.fd, &m, sizeof m)) {
+        if (got < 0) {
             w.socket = Socket();
             if (!w.farewell) end_lost(comm, rank, "peer lost: " + describe(comm, rank) + ": connection closed;");
             return;
         }
-        w.got = (w.got + size_t(n)) % sizeof m;
-        if (w.got > 0) continue;
         w.heard = now_seconds();
         m.text[sizeof m.text - 1] = m.record.phase[sizeof m.record.phase - 1] = 0;
         w.farewell |= m.kind == Kind::farewell;
@@ -200,23 +178,22 @@ void judge(Comm* comm, double now) {
     for (int r = 0; r < int(all.size()); r++)
         if (all[r].socket.fd >= 0 && now - all[r].heard > comm->timeout) end_stuck(comm, r, comm->timeout);
     if (comm->rank != 0) return;
-    note_record(&all[0], read_record(*comm->impl->record), now);
-    double longest_wait = 0, longest_still = 0, least_still = now;
-    int culprit = -1;                                       // longest without progress of the ranks that do not wait
+    note_record(&all[0], read_record(comm), now);
+    double busy = INFINITY, waiting = INFINITY, last = 0;   // when the stillest rank of a kind, and any, made progress
+    int culprit = -1;                                       // the stillest of the ranks that do not wait
     bool steady = true;
     for (int r = 0; r < comm->size; r++) {
         const Watched& w = all[r];
-        const double still = now - w.advanced;
         if (w.farewell) return;                             // the job is at its end
-        least_still = std::min(least_still, still);
+        last = std::max(last, w.advanced);
         steady &= w.record.steps >= 2;
-        if (w.record.waiting) longest_wait = std::max(longest_wait, still);
-        else if (still > longest_still) longest_still = still, culprit = r;
+        if (w.record.waiting) waiting = std::min(waiting, w.advanced);
+        else if (w.advanced < busy) busy = w.advanced, culprit = r;
     }
     // One fsync of a checkpoint may block for longer than a step takes.
     const bool saving = culprit >= 0 && std::strcmp(all[culprit].record.phase, "checkpoint") == 0;
     const double limit = steady && !saving ? comm->timeout : kSlowFactor * comm->timeout;
-    if ((culprit < 0 ? least_still : std::min(longest_still, longest_wait)) > limit) end_stuck(comm, culprit, limit);
+    if (now - (culprit < 0 ? last : std::max(busy, waiting)) > limit) end_stuck(comm, culprit, limit);
 }
 
 // The watching thread runs this. Its loop allocates no memory before a failure, because there may be none left.
@@ -255,21 +232,10 @@ void take_end(Comm* comm) {
 
 // ---- between hosts
 
-std::string describe(const Call& c) {
-    const std::string from = c.root < 0 ? "" : format(" from rank %jd", intmax_t(c.root));
-    return format("%.15s %ju%s (%ju bytes)", c.what, uintmax_t(c.number), from.c_str(), uintmax_t(c.bytes));
-}
-
-void check_same(Comm* comm, int rank, const Call& got, const Call& want) {
-    if (std::memcmp(&got, &want, offsetof(Call, crc)) != 0)
-        die(kExitDisagree, "collectives differ: %s: got %s, want %s", describe(comm, rank).c_str(),
-            describe(got).c_str(), describe(want).c_str());
-}
-
-Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
-    Call call = {{}, root, comm->impl->rounds[mesh]++, bytes, 0};
-    std::snprintf(call.what, sizeof call.what, "%s", what);
-    return call;
+// Compares how many bytes two ranks move in one call: if they differ, the ranks have called different collectives.
+void check_same(Comm* comm, int rank, size_t got, size_t want) {
+    if (got != want)
+        die(kExitDisagree, "collectives differ: %s: got %zu bytes, want %zu", describe(comm, rank).c_str(), got, want);
 }
 
 // Returns the rank on another host with which this rank exchanges data: it has the same local rank.
@@ -277,8 +243,8 @@ int partner(const Comm* comm, int host) { return host * comm->local_size + comm-
 
 // Sends `out` to one host while it receives `in` from another. All ranks do both at once: if each sent first, all could
 // wait for a reader.
-void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes in) {
-    const int out_fd = comm->impl->mesh[mesh][to].fd, in_fd = comm->impl->mesh[mesh][from].fd;
+void send_and_receive(Comm* comm, int to, Bytes out, int from, Bytes in) {
+    const int out_fd = comm->impl->mesh[to].fd, in_fd = comm->impl->mesh[from].fd;
     while (out.size + in.size > 0) {
         const int sent = move_some(out_fd, true, &out), got = move_some(in_fd, false, &in);
         if (sent < 0 || got < 0) {
@@ -292,23 +258,21 @@ void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes i
     }
 }
 
-// Sends out(h) to every other host h and receives in(h) from it. A Call precedes the bytes and is compared.
+// Sends out(h) to every other host h and receives in(h) from it. A Header precedes the bytes and is compared.
 template <class Out, class In>
-void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
+void exchange(Comm* comm, const Out& out, const In& in) {
     comm_waiting(comm, true);
     for (int distance = 1, n = comm->hosts; distance < n; distance++) {
         const int to = (comm->host + distance) % n, from = (comm->host + n - distance) % n;
         const Bytes sent = out(to), room = in(from);
-        Call theirs;
-        call.bytes = sent.size;
-        call.crc = crc32c(0, sent.data, sent.size);
-        send_and_receive(comm, mesh, to, {&call, sizeof call}, from, {&theirs, sizeof theirs});
-        call.bytes = room.size;
-        check_same(comm, partner(comm, from), theirs, call);
-        send_and_receive(comm, mesh, to, sent, from, room);
+        const Header mine = {sent.size, crc32c(0, sent.data, sent.size)};
+        Header theirs;
+        send_and_receive(comm, to, {&mine, sizeof mine}, from, {&theirs, sizeof theirs});
+        check_same(comm, partner(comm, from), theirs.bytes, room.size);
+        send_and_receive(comm, to, sent, from, room);
         if (crc32c(0, room.data, room.size) != theirs.crc)
-            die(kExitDisagree, "damaged on the wire: %s: %s: another checksum; check the network",
-                describe(comm, partner(comm, from)).c_str(), describe(theirs).c_str());
+            die(kExitDisagree, "damaged on the wire: %s: %zu bytes have another checksum; check the network",
+                describe(comm, partner(comm, from)).c_str(), room.size);
     }
     comm_waiting(comm, false);
 }
@@ -325,46 +289,18 @@ Bytes piece_of(const void* data, const size_t* cut, int h, size_t at, size_t pie
     return {static_cast<const char*>(data) + begin, std::min(piece, cut[h + 1] - begin)};
 }
 
-// ---- small collectives
-
-// Moves `bytes` bytes of rank `root`, or of every rank (root -1), to all ranks through the mailbox, up to kChunk in a
-// round. After each round take(box, at, n) must copy out bytes [at, at + n); with root -1 those of rank r are at
-// box + r * n. One barrier per round is enough, since the mailbox's halves alternate. There is at least one round, so
-// that the ranks notice if one of them calls with zero bytes and the others do not.
-template <class F>
-void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, size_t bytes, const F& take) {
-    auto* impl = comm->impl;
-    size_t at = 0;
-    do {
-        const size_t n = std::min(kChunk, bytes - at);
-        const Call call = make_call(comm, 0, what, root, n);
-        const size_t half = call.number % 2;
-        char* const box = impl->mailbox + half * size_t(comm->size) * kChunk;
-        const auto part = [&](int r) { return root < 0 ? Bytes(box + r * n, n) : Bytes(box, r == root ? n : 0); };
-        const Bytes own = part(comm->rank);
-        if (own.size > 0) std::memcpy(own.data, static_cast<const char*>(mine) + at, own.size);
-        impl->ranks[comm->local_rank].calls[half] = call;
-        exchange(comm, 0, call, [&](int) { return own; }, [&](int h) { return part(partner(comm, h)); });
-        comm_local_barrier(comm, 0);
-        for (int l = 0; l < comm->local_size; l++)
-            check_same(comm, comm->host * comm->local_size + l, impl->ranks[l].calls[half], call);
-        if (n > 0) take(box, at, n);
-        at += n;
-    } while (at < bytes);
-}
-
 // ---- the start
 
 // Sets host, hosts, local_rank, local_size and peers. kExitUsage unless all hosts have equally many, consecutive ranks.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
-    std::map<std::string, int> host_of;     // by host_id
-    int& local = comm->local_size;      // 1 at first
-    while (local < comm->size && !std::strcmp(peers[0].host_id, peers[local].host_id)) local++;
+    const auto on_host_of = [&](int r) {
+        return [&peers, r](const PeerInfo& p) { return !std::strcmp(p.host_id, peers[r].host_id); };
+    };
+    const int local = comm->local_size = int(std::ranges::count_if(peers, on_host_of(0)));
     for (int r = 0; r < comm->size; r++) {
-        const auto [at, is_new] = host_of.emplace(peers[r].host_id, r / local);
-        const bool astray = at->second != r / local || (is_new && r % local > 0);
-        if (astray || (r / local + 1) * local > comm->size)
+        const int first = r / local * local;        // the host's first rank, if all is well
+        if (std::ranges::find_if(peers, on_host_of(r)) - peers.begin() != first || first + local > comm->size)
             die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
                 "(mpirun --map-by slot, srun --distribution=block)", r, peers[r].host, local, peers[0].host);
         comm->peers.push_back({peers[r].host, peers[r].pid});
@@ -385,20 +321,18 @@ void share_host_memory(Comm* comm) {
     if (comm->size > 1 && (!read || tag != impl->meeting.job_hash + uint64_t(leader.rank)))
         die(kExitOther, "shared memory: /proc/%d/fd/%d: got another file or none, want that of rank %d; if "
             "LOCKSTEP_HOST_ID is set, give each host another", leader.pid, leader.memory, leader.rank);
-    impl->barriers = comm_shared<Barrier>(comm, 2, "barriers");
-    impl->ranks = comm_shared<RankMemory>(comm, comm->local_size, "records");
+    impl->arrived = comm_shared<std::atomic<uint64_t>>(comm, 1, "barrier");
+    impl->sizes = comm_shared<size_t>(comm, 2 * comm->local_size, "sizes");
     impl->mailbox = comm_shared<char>(comm, 2 * comm->size * kChunk, "mailbox");
-    impl->record = new (&impl->ranks[comm->local_rank].record) Record;
 }
 
 // Starts the watching thread, and connects this rank to its partners, the ranks of equal local rank on other hosts.
 void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
-    for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
     impl->watcher = start_thread("the watching one", [comm] { watch(comm); });
     std::vector<int> partners;
     for (int h = 0; h < comm->hosts; h++) partners.push_back(partner(comm, h));
-    for (std::vector<Socket>& mesh : impl->mesh) mesh = meet_peers(&impl->meeting, partners);
+    impl->mesh = meet_peers(impl->meeting, partners);
     impl->meeting.listeners.clear();
     comm_barrier(comm);
 }
@@ -409,28 +343,28 @@ Comm* comm_create(const World& world, double timeout) {
     auto* const impl = new Comm::Impl;
     Comm* const comm = new Comm{.rank = world.rank, .size = world.size, .launcher = world.launcher,
                                 .timeout = timeout, .impl = impl};
+    if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // a killed mpirun leaves its children
+    if (world.dies_with_parent) impl->launcher = Descriptor(int(syscall(SYS_pidfd_open, world.starter, 0)));
+    rlimit files;               // rank 0 has a connection to each rank
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (world.size > 1 && files.rlim_max < rlim_t(world.size) + 32)
+        die(kExitOther, "ulimit -n: got %ju open files, want %d for %d ranks; raise it", uintmax_t(files.rlim_max),
+            world.size + 32, world.size);
+    if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
+    const uint64_t tag = hash_bytes(world.job.data(), world.job.size(), 0) + uint64_t(world.rank);
+    if (world.size > 1 && pwrite(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) != ssize_t(sizeof tag))
+        die(kExitOther, "shared memory: %s; raise ulimit -f and -n", std::strerror(errno));
+    impl->meeting = meet_ranks(world, impl->memory.fd, kSlowFactor * timeout);
+    for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
     try {
-        if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);   // a killed mpirun leaves its children
-        if (world.dies_with_parent) impl->launcher = Descriptor(int(syscall(SYS_pidfd_open, world.starter, 0)));
-        rlimit files;           // rank 0 has a connection to each rank
-        getrlimit(RLIMIT_NOFILE, &files);
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-        if (world.size > 1 && files.rlim_max < rlim_t(world.size) + 32)
-            die(kExitOther, "ulimit -n: got %ju open files, want %d for %d ranks; raise it", uintmax_t(files.rlim_max),
-                world.size + 32, world.size);
-        if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
-        const uint64_t tag = hash_bytes(world.job.data(), world.job.size(), 0) + uint64_t(world.rank);
-        if (world.size > 1 && pwrite(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) != ssize_t(sizeof tag))
-            die(kExitOther, "shared memory: %s; raise ulimit -f and -n", std::strerror(errno));
-        impl->meeting = meet_ranks(world, impl->memory.fd, kSlowFactor * timeout);
         lay_out_hosts(comm);
         share_host_memory(comm);
         if (world.size > 1) connect_ranks(comm);
     } catch (const Error& e) {
-        if (impl->watcher.joinable() && comm_abort(comm, e.code, e.message)) _exit(e.code);
-        impl->meeting = {};         // closes its sockets, whose addresses end_before_meeting may need
-        throw;
+        if (!comm_abort(comm, e.code, e.message)) print_error(e);
+        _exit(e.code);
     }
     return comm;
 }
@@ -445,20 +379,23 @@ void comm_destroy(Comm* comm) {
 }
 
 void comm_progress(Comm* comm, int64_t step, const char* phase) {
-    Record* r = comm->impl->record;
-    alignas(8) char text[sizeof r->phase] = {};
-    std::snprintf(text, sizeof text, "%s", phase);
-    copy_words(r->phase, text, sizeof text);
-    if (step >= 0 && std::atomic_ref(r->step).exchange(step) != step) std::atomic_ref(r->steps)++;
-    comm_still_works(comm);
+    const std::lock_guard lock(comm->impl->recording);
+    Record& r = comm->impl->record;
+    std::snprintf(r.phase, sizeof r.phase, "%s", phase);
+    if (step >= 0 && std::exchange(r.step, step) != step) r.steps++;
+    r.count++;
 }
 
 void comm_waiting(Comm* comm, bool waits) {
-    std::atomic_ref(comm->impl->record->waiting) += waits ? 1 : -1;
-    comm_still_works(comm);
+    const std::lock_guard lock(comm->impl->recording);
+    comm->impl->record.waiting += waits ? 1 : -1;
+    comm->impl->record.count++;
 }
 
-void comm_still_works(Comm* comm) { std::atomic_ref(comm->impl->record->count)++; }
+void comm_still_works(Comm* comm) {
+    const std::lock_guard lock(comm->impl->recording);
+    comm->impl->record.count++;
+}
 
 bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (comm->size == 1) return false;
@@ -474,28 +411,40 @@ void comm_at_end(Comm* comm, std::function<void()> clean_up) {
 }
 
 void comm_barrier(Comm* comm) {
-    mailbox_rounds(comm, "barrier", -1, "", 0, [](const char*, size_t, size_t) {});
+    char nothing = 0;
+    comm_allgather(comm, &nothing, &nothing, 0);
 }
 
+// The ranks of a host exchange the bytes through the mailbox, up to kChunk of each rank in a round. One barrier per
+// round is enough, since the mailbox's halves alternate. There is at least one round, so that the ranks notice if one
+// of them calls with zero bytes and the others do not.
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes) {
-    mailbox_rounds(comm, "all-gather", -1, in, bytes, [&](const char* box, size_t at, size_t n) {
-        for (int r = 0; r < comm->size; r++) std::memcpy(static_cast<char*>(out) + r * bytes + at, box + r * n, n);
-    });
-}
-
-void comm_broadcast(Comm* comm, void* data, size_t bytes, int root) {
-    mailbox_rounds(comm, "broadcast", root, data, bytes, [&](const char* box, size_t at, size_t n) {
-        if (comm->rank != root) std::memcpy(static_cast<char*>(data) + at, box, n);
-    });
+    auto* impl = comm->impl;
+    size_t at = 0;
+    do {
+        const size_t n = std::min(kChunk, bytes - at);
+        const size_t half = impl->gathers++ % 2;
+        char* const box = impl->mailbox + half * comm->size * kChunk;
+        size_t* const sizes = impl->sizes + half * comm->local_size;
+        const auto part = [&](int h) { return Bytes(box + partner(comm, h) * n, n); };
+        std::copy_n(static_cast<const char*>(in) + at, n, part(comm->host).data);
+        sizes[comm->local_rank] = n;
+        exchange(comm, [&](int) { return part(comm->host); }, part);
+        comm_local_barrier(comm);
+        for (int l = 0; l < comm->local_size; l++) check_same(comm, comm->host * comm->local_size + l, sizes[l], n);
+        for (int r = 0; r < comm->size; r++) std::copy_n(box + r * n, n, static_cast<char*>(out) + r * bytes + at);
+        at += n;
+    } while (at < bytes);
 }
 
 std::string comm_first_text(Comm* comm, std::string text) {
     const std::vector<uint64_t> bytes = comm_gather<uint64_t>(comm, text.size());
-    int root = 0;
-    while (root + 1 < comm->size && bytes[root] == 0) root++;
-    text.resize(bytes[root]);
-    comm_broadcast(comm, text.data(), text.size(), root);
-    return text;
+    int first = 0;
+    while (first + 1 < comm->size && bytes[first] == 0) first++;
+    text.resize(std::ranges::max(bytes));
+    std::string all(text.size() * comm->size, 0);
+    comm_allgather(comm, all.data(), text.data(), text.size());
+    return all.substr(text.size() * first, bytes[first]);
 }
 
 // Refuses a size above what this process may use. The kernel refuses such a size only for memory that is not shared.
@@ -517,8 +466,8 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     return at;
 }
 
-void comm_local_barrier(Comm* comm, int channel) {
-    std::atomic<uint64_t>& arrived = comm->impl->barriers[channel].arrived;
+void comm_local_barrier(Comm* comm) {
+    std::atomic<uint64_t>& arrived = *comm->impl->arrived;
     uint32_t* const futex = reinterpret_cast<uint32_t*>(&arrived);      // its lower 32 bits
     const uint64_t mine = ++arrived, all = round_up(mine, uint64_t(comm->local_size));
     if (mine == all) {
@@ -538,7 +487,7 @@ void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* r
         const auto out = [&](int h) { return piece_of(data, cut, h, at, piece); };
         const size_t n = out(comm->host).size;
         const auto in = [&](int h) { return Bytes{static_cast<char*>(room) + h * piece, n}; };
-        exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), out, in);
+        exchange(comm, out, in);
         if (arrived && n > 0) arrived(at, n);
     }
 }
@@ -546,6 +495,12 @@ void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* r
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut) {
     for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += kChunk) {
         const auto part = [&](int h) { return piece_of(data, cut, h, at, kChunk); };
-        exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
+        exchange(comm, [&](int) { return part(comm->host); }, part);
     }
+}
+
+void comm_hosts_broadcast(Comm* comm, void* data, size_t bytes) {
+    std::vector<size_t> cut(size_t(comm->hosts) + 1, comm->local_rank == 0 ? bytes : 0);
+    cut[0] = 0;
+    comm_hosts_gather(comm, data, cut.data());
 }

@@ -1,6 +1,7 @@
 // comm.h -- the ranks of a job find each other, exchange messages, share memory and notice that one is lost.
 //
-// Every rank calls the functions that take a Comm in the same order, except those marked Local. None can hang: if a
+// Every rank calls the functions that take a Comm in the same order, except those marked Local, and one after another:
+// a reduction's thread calls none while another thread does. None can hang: if a
 // rank is lost (its control connection closes) or makes no progress for `timeout` seconds, every process of the job
 // prints one line that names that rank and exits with kExitPeer.
 //
@@ -22,7 +23,6 @@ struct World {
     std::string assumed;                // why all ranks are assumed to be on this host; empty: nothing is assumed
     bool dies_with_parent = false;      // the rank must end with its parent: the launcher, or a script that it started
     int starter = 0;                    // pid of the launcher's process that started this host's ranks; 0: unknown
-    bool restarts_ranks = false;        // while the ranks meet, the launcher may restart one of them
     std::string job;                    // equal on all ranks of a job, different for two jobs of one user
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                // 0: derived from the job's name
@@ -64,9 +64,8 @@ bool comm_abort(Comm* comm, int code, const std::string& message);
 void comm_at_end(Comm* comm, std::function<void()> clean_up);
 
 void comm_barrier(Comm* comm);
-void comm_local_barrier(Comm* comm, int channel);   // of this host's ranks. channel: 0 in main threads, 1 in reductions
+void comm_local_barrier(Comm* comm);            // of this host's ranks
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);   // out: (size, bytes)
-void comm_broadcast(Comm* comm, void* data, size_t bytes, int root);
 std::string comm_first_text(Comm* comm, std::string text);  // returns the first text, by rank, that is not empty
 
 // Returns zeroed, page-aligned memory that this host's ranks share. It is never freed. kExitOther: there is too little.
@@ -86,13 +85,15 @@ template <class T> std::vector<T> comm_gather(Comm* comm, const T& mine) {
 // OMP_NUM_THREADS or SLURM_CPUS_PER_TASK allows less. Warns if the host's ranks have more threads than CPUs.
 int rank_threads(Comm* comm, int wanted);
 
-// These exchange data between hosts, among the ranks of equal local rank. One thread at a time may call them. Part h of
-// data is the bytes [cut[h], cut[h + 1]).
-//   scatter   sends part h of data to host h, and receives part `host` of the data of every other host h: at most
-//             `piece` bytes at a time, at room + h * piece. Calls arrived(at, n) when bytes [at, at + n) of the part
-//             have come from all hosts, and overwrites them after that.
-//   gather    sends part `host` of data to the other hosts, and receives part h of host h into data.
+// These exchange data between hosts, among the ranks of equal local rank. Part h of data is the bytes
+// [cut[h], cut[h + 1]).
+//   scatter    sends part h of data to host h, and receives part `host` of the data of every other host h: at most
+//              `piece` bytes at a time, at room + h * piece. Calls arrived(at, n) when bytes [at, at + n) of the part
+//              have come from all hosts, and overwrites them after that.
+//   gather     sends part `host` of data to the other hosts, and receives part h of host h into data.
+//   broadcast  sends data of rank 0 to the first rank of every other host; the other ranks do nothing.
 using Arrived = std::function<void(size_t at, size_t n)>;
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived);
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut);
+void comm_hosts_broadcast(Comm* comm, void* data, size_t bytes);

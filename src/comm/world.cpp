@@ -61,33 +61,27 @@ std::string first_host(std::string hosts) {
     return hosts.substr(0, hosts.find(','));
 }
 
-struct Starter { int pid; unsigned long long began; };      // began: clock ticks since boot; pid 0: not visible here
-
-// Finds the process that started the ranks of this host: the nearest ancestor whose environment lacks `variable`, such
-// as "RANK=1". The environment of a script between that process and this one has it.
-Starter find_starter(const std::string& variable) {
-    Starter starter = {getppid(), 0};
-    for (int parent = 0; starter.pid > 0; starter.pid = std::exchange(parent, 0)) {
-        const std::string proc = format("/proc/%d/", starter.pid), stat = read_kernel_file(proc + "stat");
+// Returns the pid of the process that started the ranks of this host: the nearest ancestor whose environment lacks
+// `variable`, such as "RANK=1". The environment of a script between that process and this one has it. 0: not visible.
+int find_starter(const std::string& variable) {
+    int pid = getppid();
+    for (int parent = 0; pid > 0; pid = std::exchange(parent, 0)) {
+        const std::string proc = format("/proc/%d/", pid), stat = read_kernel_file(proc + "stat");
         const std::string environment = '\0' + read_kernel_file(proc + "environ");
-        const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // the name in () may be any text
-        std::sscanf(fields, " %*c %d" "%*s%*s%*s%*s%*s%*s%*s%*s%*s" "%*s%*s%*s%*s%*s%*s%*s%*s" "%llu", &parent,
-                    &starter.began);
-        // A proxy has the variable, too, if a rank of one mpiexec called another mpiexec.
-        const bool proxy = stat.find("(hydra_pmi_proxy)") != stat.npos;
-        if (proxy || environment.find('\0' + variable + '\0') == environment.npos) return starter;
+        if (environment.find('\0' + variable + '\0') == environment.npos) return pid;
+        std::sscanf(stat.c_str() + stat.rfind(')'), ") %*c %d", &parent);       // the name in () may be any text
     }
-    return {};
+    return 0;
 }
 
 // Returns a name that is equal on all ranks of a job and, if the launcher's variables allow that, different for any
 // other job.
-std::string job_name(const Get& get, const Launcher& launcher, const Starter& starter, bool one_host) {
+std::string job_name(const Get& get, const Launcher& launcher, int starter, bool one_host) {
     if (get("LOCKSTEP_JOB")) return text(get, "LOCKSTEP_JOB");
     std::string job = launcher.name;
     for (const char* name : {launcher.job[0], launcher.job[1], launcher.job[2], "MASTER_PORT"})
         if (get(name)) job += " " + text(get, name);
-    if (launcher.starter && one_host) job += format(" %d.%llu", starter.pid, starter.began);
+    if (launcher.starter && one_host) job += format(" %d", starter);
     return job;
 }
 
@@ -101,7 +95,7 @@ void find_master(const Get& get, const Launcher& launcher, World* world) {
     // Some Kubernetes operators set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on the others. A secret
     // shows that there are several hosts.
     const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
-    if (assumed) world->assumed = address.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is " + address;
+    if (assumed) world->assumed = "MASTER_ADDR is " + (address.empty() ? "not set" : address);
     if (hosts == 1 || assumed) return;
     if (address.empty() && hosts > 1 && launcher.hosts == std::string("SLURM_STEP_NUM_NODES"))
         address = first_host(text(get, "SLURM_STEP_NODELIST"));
@@ -111,6 +105,19 @@ void find_master(const Get& get, const Launcher& launcher, World* world) {
     world->master_addr = address;
 }
 
+// Refuses variables that say that there are several ranks, and not which one this is.
+void refuse_incomplete(const Get& get) {
+    for (const Launcher& l : kLaunchers)
+        if (const int size = number(get, l.size, 1, kMaxRanks, 0); size > 1)
+            die(kExitUsage, "launcher: %s=%d is set, %s is not; start the program with a launcher, or unset %s", l.size,
+                size, l.rank, l.size);
+    if (!text(get, "RANK").empty()) die(kExitUsage, "launcher: RANK is set, WORLD_SIZE is not; set both or none");
+    for (const char* rank : kRanksAlone)
+        if (get(rank))
+            die(kExitUsage, "launcher: %s=%s is set, and no variable that is known says how many ranks there are; set "
+                "RANK and WORLD_SIZE on each, or unset %s", rank, get(rank), rank);
+}
+
 }  // namespace
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
@@ -118,15 +125,11 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 World find_world(const Get& get) {
     World world;
     const Launcher* chosen = nullptr;
-    std::string incomplete;                   // a size without a rank, or a rank without a size
     // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
         const int size = number(get, l.size, 1, kMaxRanks, 0);
         const int rank = size > 0 ? number(get, l.rank, 0, size - 1, -1) : -1;
-        if (size > 1 && rank < 0 && incomplete.empty())
-            incomplete = format("%s=%d is set, %s is not; start the program with a launcher, or unset %s", l.size, size,
-                                l.rank, l.size);
         if (rank < 0) continue;
         const std::string variables = format("%s=%d %s=%d", l.rank, rank, l.size, size);
         if (chosen == kTorchrun && &l != kSrun && !innermost && (rank != world.rank || size != world.size))
@@ -138,23 +141,15 @@ World find_world(const Get& get) {
         world.size = size;
         world.variables = variables;
     }
-    if (!chosen && !text(get, "RANK").empty()) incomplete = "RANK is set, WORLD_SIZE is not; set both or none";
-    for (const char* rank : kRanksAlone)
-        if (!chosen && incomplete.empty() && get(rank))
-            incomplete = format("%s=%s is set, and no variable that is known says how many ranks there are; set RANK "
-                                "and WORLD_SIZE on each, or unset %s", rank, get(rank), rank);
-    // Under srun a WORLD_SIZE that the batch script exported does no harm.
-    if (!incomplete.empty() && (!chosen || world.size == 1)) die(kExitUsage, "launcher: %s", incomplete.c_str());
+    if (!chosen) refuse_incomplete(get);
     if (!chosen) return world;
     world.launcher = chosen == kTorchrun && get("LOCKSTEP_TRY") ? "--np" : chosen->name;
     if (world.size == 1) return world;
-    const Starter starter = find_starter(chosen->rank + ("=" + text(get, chosen->rank)));
     // srun cleans up by itself, and a shell into which RANK was typed may leave before the job does.
     world.dies_with_parent = chosen != kSrun && (chosen != kTorchrun || innermost);
-    world.starter = starter.pid;
-    world.restarts_ranks = get("TORCHELASTIC_RUN_ID");
+    world.starter = find_starter(chosen->rank + ("=" + text(get, chosen->rank)));
     find_master(get, *chosen, &world);
-    world.job = job_name(get, *chosen, starter, world.master_addr.empty());
+    world.job = job_name(get, *chosen, world.starter, world.master_addr.empty());
     world.master_port = number(get, "MASTER_PORT", 0, 65535, 0);
     if (text(get, "TORCHELASTIC_USE_AGENT_STORE") == "True") world.master_port = 0;     // torchrun itself listens there
     return world;

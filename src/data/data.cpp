@@ -88,7 +88,7 @@ std::string text_of_leader(Comm* comm, const std::string& mine) {
     const size_t n = of_leader(comm, mine.size());
     char* const shared = comm_shared<char>(comm, n + 1, "what build/prep answers");
     if (comm->local_rank == 0) std::ranges::copy(mine, shared);
-    comm_local_barrier(comm, 0);
+    comm_local_barrier(comm);
     return {shared, n};
 }
 bool leads(const Comm* comm) { return !comm || comm->local_rank == 0; }

@@ -66,8 +66,8 @@ static void move_replicas(Ddp* ddp, bool gather) {
         const size_t bytes = size_t(ddp->settings.replicas) * array.arena.n * sizeof(float);
         std::vector<size_t> cuts(size_t(comm->hosts) + 1);
         for (size_t h = 0; h < cuts.size() && comm->local_rank == 0; h++) cuts[h] = bytes / size_t(comm->hosts) * h;
-        if (comm->hosts > 1 && gather) comm_hosts_gather(comm, array.host, cuts.data());
-        else if (comm->hosts > 1) comm_broadcast(comm, array.host, bytes, 0);
+        if (gather) comm_hosts_gather(comm, array.host, cuts.data());
+        else comm_hosts_broadcast(comm, array.host, bytes);
     }
 }
 
@@ -75,8 +75,7 @@ void ddp_broadcast_state(Ddp* ddp, bool fresh) {
     Comm* const comm = ddp->comm;
     const size_t n = ddp->arena->n;
     if (!fresh) move_replicas(ddp, false);
-    for (const StateArray& array : ddp->state)
-        if (comm->hosts > 1) comm_broadcast(comm, array.host, array.arena.n * sizeof(float), 0);
+    for (const StateArray& array : ddp->state) comm_hosts_broadcast(comm, array.host, array.arena.n * sizeof(float));
     comm_barrier(comm);
     if constexpr (kOnGpu) {
         std::vector<floatX> weights(n);

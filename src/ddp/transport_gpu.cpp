@@ -50,7 +50,7 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
     x->name = format("NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     NcclId id = {};
     if (comm->rank == 0) check(nccl->get_unique_id(&id), "unique id");
-    comm_broadcast(comm, &id, sizeof id, 0);
+    id = comm_gather(comm, id)[0];
     comm_progress(comm, -1, "NCCL start");
     check(nccl->comm_init_rank(&x->ranks, comm->size, id, comm->rank), "joining the ranks");
     size_t room = 0;

@@ -22,7 +22,7 @@ void transport_destroy(Transport* x) { device_free(x->received); }
 void transport_reduce(Transport* x, const Bucket& bucket, Stream, const Sum& sum) {
     Comm* const comm = x->comm;
     if (comm->size == 1) return;
-    if (comm->local_size > 1) comm_local_barrier(comm, 1);              // this host's ranks have their sums
+    if (comm->local_size > 1) comm_local_barrier(comm);                 // this host's ranks have their sums
     const Range slice = bucket.local(comm->local_rank);
     std::vector<const float*> terms;
     for (int l = 0; l < comm->local_size; l++)
@@ -44,7 +44,7 @@ void transport_gather(Transport*, void* array, size_t unit_bytes, const Bucket& 
     gather_hosts(bucket, array, unit_bytes);
 }
 void transport_finish(Transport* x) {
-    if (x->comm->local_size > 1) comm_local_barrier(x->comm, 0);
+    if (x->comm->local_size > 1) comm_local_barrier(x->comm);
 }
 void transport_check(Transport*) {}
 
