@@ -18,7 +18,7 @@ struct Trainer {
     Run run;                            // the folder that rank 0 writes
     Data data;
     std::unique_ptr<BatchLoader> loader;
-    Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
+    Trained arena;                      // where each trained tensor lies in weights, gradients and optimizer state
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro-batches of this rank, 2, B, T)  on the host: tokens, then targets
@@ -50,7 +50,7 @@ void settle_options(Options* o, const Comm* comm) {
 void read_data(Trainer* t, const Init& init) {
     t->data = data_of_options(t->options, init, t->comm);
     set_vocabulary(&t->options.shape, t->data.vocab_size);
-    t->arena = arena_layout(trained_tensors(t->options));
+    t->arena = trained_of(t->options);
 }
 
 void allocate(Trainer* t, Init* init) {
@@ -62,7 +62,7 @@ void allocate(Trainer* t, Init* init) {
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer,
                {o.replicas, int(n), overlap, o.reduce, o.hyper});
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
-                 o.tuning, load_frozen_weights(t->comm, o, init));
+                 t->arena, load_frozen_weights(t->comm, o, init));
     t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = device<PassResult>(n + 1, "results");
@@ -79,7 +79,7 @@ void load_weights(Trainer* t, const Init& init) {
     const Options& o = t->options;
     if (t->comm->rank == 0) {
         const std::vector<NamedArray> arrays = ddp_named_state(&t->ddp);
-        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays, o.tuning.weights_file());
+        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays, t->arena.file);
         else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
         if (!t->run.resumed()) ddp_first_state(&t->ddp);
     }

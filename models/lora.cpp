@@ -1,4 +1,4 @@
-// lora.cpp -- low-rank adapters (lora.h) as options, as tensors and as files: implements tuning.h.
+// lora.cpp -- low-rank adapters (lora.h) as tensors and as files: implements tuning.h.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,37 +7,10 @@
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-
-const std::vector<TuningKey> kTuningKeys = {
-    {"lora", "RANK", "lora-rank lora-r", "train adapters of this rank beside the weights of --init, which stay; a "
-     "multiple of 8", &Tuning::rank, {"from 8 to 1024", 8, 1024}},
-    {"lora-alpha", "X", "", "adapters count alpha / rank times (not given: 2 rank)", &Tuning::alpha, kPositive},
-    {"lora-targets", "NAMES", "target-modules", "matrices with adapters by PEFT's names, as q_proj,k_proj,v_proj; all: "
-     "all but embedding and head", &Tuning::targets}};
-
-void resolve_tuning(Tuning* t, const Words& given, bool starts) {
-    if (!t->rank && (contains(given, "lora-alpha") || contains(given, "lora-targets")))
-        die(kExitUsage, "--lora-alpha, --lora-targets: want --lora with them");
-    if (t->rank && !starts) die(kExitUsage, "--lora: want --init with the model that it adapts");
-    if (t->rank % 8) die(kExitUsage, "--lora: got %d, want a multiple of 8", t->rank);
-    if (t->alpha == 0) t->alpha = 2 * t->rank;
-}
-
-// The presets' learning rates damage trained weights in a few steps. Published fine-tuning of whole models uses 1e-5 to
-// 5e-5; narrow models need more. Adapters get ten times that (Schulman et al. 2025, "LoRA without regret").
-double tuning_rate(const Tuning& t, int C) { return (t.freezes() ? 3e-4 : 3e-5) * 768 / std::clamp(C, 1, 768); }
-
-std::string frozen_by(const Tuning& t) { return t.freezes() ? "--lora" : ""; }
-std::string tuning_label(const Tuning& t) { return t.freezes() ? "-lora" + std::to_string(t.rank) : ""; }
-std::string tuning_text(const Tuning& t, size_t trained) {
-    return format("lora    rank %d, alpha %g: %s parameters in adapters of %s are trained, the others are frozen",
-                  t.rank, t.alpha, with_commas(trained).c_str(),
-                  t.targets == "all" ? "all matrices" : t.targets.c_str());
-}
+#include "src/base/words.h"
+#include "src/checkpoint/safetensors.h"
 
 // ---- as tensors
-
-const char* Tuning::weights_file() const { return freezes() ? kTunedWeights : "model.safetensors"; }
 
 static std::string module_of(const std::string& tensor) {
     return tensor.ends_with(".weight") ? tensor.substr(0, tensor.rfind('.')) : tensor;
@@ -83,40 +56,43 @@ static Words modules_of(const std::vector<TensorSpec>& table, const std::string&
     return known;
 }
 
-std::vector<TensorSpec> trained_tensors(const std::vector<TensorSpec>& table, const Tuning& tuning,
-                                        std::vector<int>* begins) {
-    const Words modules = tuning.freezes() ? modules_of(table, tuning.targets) : Words();
-    const size_t rank = size_t(tuning.rank);
+Trained adapters_of(const std::vector<TensorSpec>& table, int lora, double alpha, const std::string& targets) {
+    const Words modules = modules_of(table, targets);
+    const size_t rank = size_t(lora);
     std::vector<TensorSpec> trained;
+    std::vector<int> begins = {0};
     for (const TensorSpec& spec : table) {
-        if (begins) begins->push_back(int(trained.size()));
-        if (!tuning.freezes()) trained.push_back(spec);
         const Words names = last_names(spec);
-        if (names.empty() || !contains(modules, names[0])) continue;
-        if (const size_t width = std::min(spec.rows, spec.cols); rank > width)
-            die(kExitUsage, "--lora: got %zu, want at most %zu, the width of %s", rank, width, spec.name.c_str());
-        auto [A, B] = adapter_of(spec.name, spec.rows, spec.cols, rank);
-        A.repeated = !spec.parts.empty();
-        for (const auto& [name, rows] : spec.parts) {
-            const auto [part_A, part_B] = adapter_of(name, rows, spec.cols, rank);
-            A.parts.push_back({part_A.name, rank});
-            B.parts.push_back({part_B.name, rows});
+        if (!names.empty() && contains(modules, names[0])) {
+            if (const size_t width = std::min(spec.rows, spec.cols); rank > width)
+                die(kExitUsage, "--lora: got %zu, want at most %zu, the width of %s", rank, width, spec.name.c_str());
+            auto [A, B] = adapter_of(spec.name, spec.rows, spec.cols, rank);
+            A.repeated = !spec.parts.empty();
+            for (const auto& [name, rows] : spec.parts) {
+                const auto [part_A, part_B] = adapter_of(name, rows, spec.cols, rank);
+                A.parts.push_back({part_A.name, rank});
+                B.parts.push_back({part_B.name, rows});
+            }
+            trained.insert(trained.end(), {A, B});
         }
-        trained.insert(trained.end(), {A, B});
+        begins.push_back(int(trained.size()));
     }
-    if (begins) begins->push_back(int(trained.size()));
-    return trained;
+    return {arena_layout(trained), begins, lora, float(alpha / lora), kTunedWeights,
+            format("\nlora    rank %d, alpha %g: %s parameters in adapters of %s are trained, the others are frozen",
+                   lora, alpha, with_commas(count_parameters(trained)).c_str(),
+                   targets == "all" ? "all matrices" : targets.c_str())};
 }
 
 // ---- as files: names and meanings are those of peft 0.17, config.py and lora/config.py
 
-std::string tuned_config_json(const Tuning& tuning, const std::vector<TensorSpec>& table, const std::string& base) {
+std::string tuned_config_json(int rank, double alpha, const std::string& targets, const std::vector<TensorSpec>& table,
+                              const std::string& base) {
     Words modules;
-    for (const std::string& module : modules_of(table, tuning.targets)) modules.push_back(json_quote(module));
+    for (const std::string& module : modules_of(table, targets)) modules.push_back(json_quote(module));
     JsonLine line;
     line.add("peft_type", "LORA").add("task_type", "CAUSAL_LM")
         .raw("base_model_name_or_path", json_quote(std::filesystem::canonical(base).string(), true))
-        .add("r", tuning.rank).add("lora_alpha", tuning.alpha).raw("target_modules", "[" + join(modules, ", ") + "]")
+        .add("r", rank).add("lora_alpha", alpha).raw("target_modules", "[" + join(modules, ", ") + "]")
         .add("fan_in_fan_out", std::ranges::any_of(table, &TensorSpec::transposed)).add("lora_dropout", 0.0)
         .add("bias", "none").add("inference_mode", true);
     return line.text() + "\n";
@@ -163,9 +139,8 @@ static void add_product(float* w, const float* B, const float* A, float scale, s
     work(0);
 }
 
-void merge_tuned(float* weights, const Arena& arena, const std::string& folder,
-                 const std::function<bool(const TensorSpec&)>& has,
-                 const std::function<void(const Arena& tuned, float* values)>& read) {
+void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
+    const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
     const auto [base, rank, scale] = read_tuned(folder);
     std::vector<TensorSpec> table;              // A and B of each adapted matrix
     std::vector<float*> matrices;
@@ -175,18 +150,22 @@ void merge_tuned(float* weights, const Arena& arena, const std::string& folder,
         if (spec.rows == 1) continue;
         for (const auto& [name, rows] : parts_of(spec)) {
             const auto [A, B] = adapter_of(name, rows, spec.cols, rank);
-            if (has(A)) {
+            const auto found = std::ranges::find(file.tensors, A.name, &SafeTensor::name);
+            const std::vector<uint64_t> want = {rank, spec.cols};
+            if (found != file.tensors.end()) {
+                if (found->shape != want)       // a wrong rank must not decide how much memory is allocated
+                    die_content(file.path + ": tensor " + A.name + ": shape", shape_text(found->shape),
+                                shape_text(want));
                 table.insert(table.end(), {A, B});
                 matrices.push_back(w);
             }
             w += rows * spec.cols;
         }
     }
-    if (table.empty())
-        die(kExitBadContent, "%s/%s: no adapter of %s is in it", folder.c_str(), kTunedWeights, base.c_str());
+    if (table.empty()) die(kExitBadContent, "%s: no adapter of %s is in it", file.path.c_str(), base.c_str());
     const Arena tuned = arena_layout(table);
     std::vector<float> values(tuned.n);
-    read(tuned, values.data());
+    read_safetensors(file, tuned, "", values.data());
     for (size_t i = 0; i < matrices.size(); i++)
         add_product(matrices[i], &values[tuned.offset[2 * i + 1]], &values[tuned.offset[2 * i]], scale,
                     table[2 * i + 1].rows, table[2 * i].cols, rank);

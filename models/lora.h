@@ -10,17 +10,6 @@
 
 namespace BACKEND {
 
-struct Adapters {
-    int rank;
-    float scale;                        // alpha / rank
-    floatX* weights = nullptr;          // the arena Model::trained: A and B of all adapters
-    float* grads = nullptr;             // their gradients, in the same layout
-    // Work space.
-    floatX *low = nullptr, *dlow = nullptr;     // (N,rank) each: x A^T, and its gradient
-    floatX* wide = nullptr;             // (N, the largest dimension of any matrix)
-    float* unread = nullptr;            // gradients of frozen vectors, which are written and never read
-};
-
 // out = x + scale y    (n), n a multiple of 8; out may be x or y; if x is null, out = scale y
 void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n, Stream stream = nullptr);
 

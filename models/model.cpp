@@ -2,7 +2,7 @@
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
-#include "models/tuning.h"
+#include <utility>
 #include "src/base/numbers.h"
 
 namespace BACKEND {
@@ -36,6 +36,19 @@ static int logits_chunk(int N, int Vp, bool on_gpu) {
     return int(std::min(std::max<size_t>(rows, 64), size_t(N)));
 }
 
+static void place_frozen(Model* m, Layout& place) {
+    const size_t N = size_t(m->B) * size_t(m->T), rank = size_t(m->trained.rank);
+    size_t widest = 0, vectors = 0;
+    for (const TensorSpec& t : m->arena.tensors) {
+        if (t.rows == 1) vectors += t.cols;
+        else if (!t.at_ends) widest = std::max({widest, t.rows, t.cols});
+    }
+    place(m->low, N * rank);
+    place(m->dlow, N * rank);
+    place(m->wide, N * widest);
+    place(m->unread, vectors);
+}
+
 static void place_arrays(Model* m) {
     Layout place = {.memory = static_cast<char*>(m->memory)};
     const size_t N = size_t(m->B) * size_t(m->T);
@@ -46,20 +59,20 @@ static void place_arrays(Model* m) {
     place(m->tokens, N);
     place(m->targets, N);
     if (m->training) place(m->dhidden, N * size_t(m->shape.C));
-    if (m->tuning.freezes()) linear_place(m, place);
+    if (m->trained.freezes()) place_frozen(m, place);
     m->memory_bytes = place.bytes;
 }
 
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
-                 const Tuning& tuning) {
+                 const Trained& trained) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
     const ModelKind& kind = *find_kind(info);
     CHECK(!kind.logits == !kind.dlogits, "%s: logits without dlogits, or the reverse", info->name);
     CHECK(info->measures.size() <= kMeasures, "%s: more than %zu measures", info->name, kMeasures);
     Model m = {.kind = &kind, .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
-               .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .tuning = tuning};
-    m.trained = arena_layout(trained_tensors(m.arena.tensors, tuning, &m.trained_begin));
+               .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
+    m.trained = trained.freezes() ? trained : Trained{m.arena};
     place_arrays(&m);
     return m;
 }
@@ -74,15 +87,22 @@ static std::vector<uint64_t> table_hashes(const Model& m) {
 }
 
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training, const Tuning& tuning, floatX* frozen) {
-    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, tuning);
+                  bool training, const Trained& trained, floatX* frozen) {
+    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, trained);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
     floatX* const at = frozen ? frozen : weights;
     for (size_t t = 0; t < m->arena.tensors.size(); t++)
         m->weights.push_back({at + m->arena.offset[t], int(m->arena.tensors[t].rows), int(m->arena.tensors[t].cols)});
-    if (!tuning.freezes()) return;
-    linear_set_weights(m, weights);
+    if (!trained.freezes()) return;
+    m->all_weights = weights;
+    for (size_t t = 0; t < m->weights.size(); t++) {
+        const size_t A = size_t(trained.begins[t]);
+        if (trained.begins[t + 1] == trained.begins[t]) continue;
+        m->weights[t].pairs = m;
+        m->weights[t].A = trained.offset[A];
+        m->weights[t].B = trained.offset[A + 1];
+    }
     m->frozen_hashes = table_hashes(*m);
 }
 
@@ -101,8 +121,12 @@ void model_destroy(Model* m) {
 void model_set_gradients(Model* m, float* grads) {
     m->grads.clear();
     m->all_grads = grads;
-    if (m->tuning.freezes()) return linear_set_gradients(m, grads);
-    for (const size_t offset : m->arena.offset) m->grads.push_back(grads + offset);
+    float* unread = m->unread;
+    for (size_t t = 0; t < m->weights.size(); t++) {
+        const Weight& w = m->weights[t];
+        if (!m->trained.freezes()) m->grads.push_back(grads + m->arena.offset[t]);
+        else m->grads.push_back(w.rows == 1 ? std::exchange(unread, unread + w.cols) : nullptr);
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------------ the head
@@ -150,7 +174,7 @@ template <class F> static void each_checked(const Model& m, int first, int last,
 }
 
 void model_forward_backward(Model* m, const Pass& caller, PassResult* result, const int* tokens, const int* targets) {
-    const auto trained = [m](int t) { return m->trained_begin[size_t(t)]; };
+    const auto trained = [m](int t) { return m->trained.freezes() ? m->trained.begins[size_t(t)] : t; };
     const int all = int(m->trained.tensors.size());
     const auto check = [&](int first, int last) {
         each_checked(*m, first, caller.accumulate ? first : last, [&](const float* grads, size_t n, size_t step) {

@@ -70,14 +70,12 @@ struct ModelKind {
 };
 const ModelKind* find_kind(const ModelInfo* info);
 
-struct Adapters;            // the adapters of frozen matrices: lora.h
-
 // A tensor of the table as forward and backward use it. It converts to its pointer.
 struct Weight {
     floatX* at = nullptr;
     int rows = 0, cols = 0;                 // a vector has one row
-    const Adapters* adapters = nullptr;     // null: this tensor has no adapter
-    size_t A = 0, B = 0;                    // where the adapter's matrices A and B begin in Model::trained
+    const Model* pairs = nullptr;           // the model with the arrays of A and B (Trained); null: it has no pair
+    size_t A = 0, B = 0;                    // where they begin in Model::trained
     operator const floatX*() const { return at; }
 };
 
@@ -91,12 +89,10 @@ struct Model {
     Arena arena;                            // where the table's tensors lie
     std::vector<Weight> weights = {};       // one for each tensor of the table
     std::vector<float*> grads = {};         // one for each tensor of the table; null for a frozen matrix
-    float* all_grads = nullptr;             // the gradients of the trained tensors, laid out as `trained`
+    floatX* all_weights = nullptr;          // the trained tensors, laid out as `trained`
+    float* all_grads = nullptr;             // their gradients, likewise
     bool checked = false;                   // a pass has run in which every element of the gradients was checked
-    Tuning tuning;                          // whether the table is frozen, and what is trained then
-    Arena trained = {};                     // where the trained tensors lie
-    std::vector<int> trained_begin = {};    // [i]: how many trained tensors come before tensor i of the table
-    std::shared_ptr<Adapters> adapters = {};        // managed by linear.cpp; null if the table is trained
+    Trained trained = {};                   // where the trained tensors lie
     std::vector<uint64_t> frozen_hashes = {};       // a hash of each frozen tensor, from model_create
     DocumentTokens documents = {};          // the tokenizer's, for a model that keeps documents apart
     std::any own = {};                      // the model's own arrays, a struct in its .cpp
@@ -106,6 +102,10 @@ struct Model {
     double* loss = nullptr;                 // (1)  sum of the losses, in order
     int *tokens = nullptr, *targets = nullptr;      // (N)
     floatX* dhidden = nullptr;              // (N,C)
+    // Work space that only a frozen table needs.
+    floatX *low = nullptr, *dlow = nullptr;         // (N,rank) each: x A^T, and its gradient
+    floatX* wide = nullptr;                 // (N, the largest dimension of any matrix with a pair)
+    float* unread = nullptr;                // gradients of frozen vectors, which are written and never read
     void* memory = nullptr;                 // the allocation that holds all arrays
     size_t memory_bytes = 0;
 };
@@ -123,11 +123,13 @@ const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, cons
 void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGpu);  // kExitUsage: it cannot run
 
 // Returns a model without memory, whose sizes are those that it has on a GPU or a CPU. B, T: the largest batch.
+// trained: what it trains; {}: its table.
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
-                 const Tuning& tuning = {});
-// Sets *m and allocates its arrays. weights: laid out as m->trained. frozen: if the table is frozen, its weights.
+                 const Trained& trained = {});
+// Sets *m and allocates its arrays. weights: laid out as m->trained. frozen: if the table is frozen, its weights;
+// then *m has to stay where it is.
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training, const Tuning& tuning = {}, floatX* frozen = nullptr);
+                  bool training, const Trained& trained = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
 void model_set_gradients(Model* m, float* grads);           // where passes write gradients, laid out as m->trained
 // Returns the name of a frozen tensor that has changed in memory since model_create; "" if none has.
@@ -154,8 +156,8 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
 void generate(Model* m, std::vector<int>* text, int max_tokens, const SamplingParams& params,
               const std::function<bool(int)>& more);
 
-// ---- linear layers, for all models: linear.cpp. If the matrix has an adapter (lora.h), the product has a second term,
-// and only the adapter gets a gradient.
+// ---- linear layers, for all models: linear.cpp. If the matrix has a pair (Trained), the product has a second term,
+// and only the pair gets gradients.
 
 // out = inp weight^T + bias    inp (N,C), weight (OC,C), out (N,OC), bias may be null
 void linear_forward(floatX* out, const floatX* inp, const Weight& weight, const floatX* bias, int N);
@@ -172,10 +174,5 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
 // The same for inp = gelu(pre):  dpre = (dout weight) * gelu'(pre)    pre, dpre (N,C); dpre may be pre
 void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                           const floatX* pre, const Weight& weight, int N, bool accumulate);
-
-// For a frozen table: these place the work space of linear layers, and set the adapters' weights and gradients.
-void linear_place(Model* m, Layout& place);
-void linear_set_weights(Model* m, floatX* weights);
-void linear_set_gradients(Model* m, float* grads);
 
 }  // namespace BACKEND

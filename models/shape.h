@@ -18,13 +18,16 @@ struct Shape {
     float real[8] = {};             // real numbers, likewise
 };
 
-// What a run trains: the model's own tensors, or LoRA adapters of its matrices while its own are frozen (tuning.h).
-struct Tuning {
-    int rank = 0;                   // rank of the adapters, a multiple of 8; 0: the model's own tensors are trained
-    double alpha = 0;               // adapters are scaled by alpha / rank; resolve_tuning replaces 0 by twice the rank
-    std::string targets = "all";    // ends of names, "q_proj,k_proj"; "all": every matrix but embedding and head
-    bool freezes() const { return rank > 0; }       // whether the model's own tensors are frozen
-    const char* weights_file() const;       // name of a checkpoint's file with the trained tensors
+// The tensors that a run trains: those of its model's table, or pairs of narrow matrices while the table is frozen. A
+// matrix W (out,in) of the table may have a pair, A (rank,in) and B (out,rank): layers compute with W + scale B A.
+struct Trained : Arena {
+    // Of a frozen table. [i]: the number of trained tensors that come before its tensor i; the last one: of all.
+    std::vector<int> begins = {};
+    int rank = 0;                   // 0: the table is trained
+    float scale = 0;
+    const char* file = "model.safetensors";     // of a checkpoint, which has them
+    std::string text = "";          // what the console says of pairs; "" for the table
+    bool freezes() const { return rank > 0; }
 };
 
 // A number of the shape, with its option and its key in config.json. This row alone writes and reads the key.

@@ -45,8 +45,8 @@ constexpr int kMaxStages = 4;
 #ifndef ISA
 
 // A hyperparameter: an option and its default `value`. elsewhere: its names in other trainers, for "did you mean".
-// tuning: the default with --init; 0: the same default.
-struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; double tuning = 0; };
+// with_init: the default with --init; 0: the same default.
+struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; double with_init = 0; };
 
 struct OptimizerInfo {
     const char* name;                   // the value of --optimizer, and the line in optimizers/list

@@ -105,17 +105,17 @@ namespace BACKEND {
 // Estimates. What forward keeps moves about once outside products. Attention has all flops that matrices have not. A
 // tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
 inline Work step_work(const Options& o, int ranks, int micro_batches) {
-    const Shape& shape = o.shape;
-    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, o.tuning);
-    const double N = double(m.B) * m.T, n = double(m.trained.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
+    const ModelInfo* const info = find_model(o.model);
+    const Model m = model_plan(info, o.shape, o.batch_size, o.shape.T, 0, true, true, trained_of(o));
+    const double N = double(m.B) * m.T, n = double(m.trained.n), logits = (2 * N - m.chunk) * 2 * o.shape.Vp;
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     double state = 0;                                               // bytes moved
     for (const StateSpec& array : optimizer.state) state += 8 * double(state_layout(optimizer, array, m.trained).n);
     Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),
-              .head_size = double(find_model(o.model)->head_size(shape)), .tokens = N,
-              .attention = find_model(o.model)->flops_per_token(shape, m.T) / 3 * N,
-              .forwards = o.recompute == 3 ? 2.0 : 1.0, .bytes = double(m.memory_bytes) + logits,
-              .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
+              .head_size = double(info->head_size(o.shape)), .tokens = N,
+              .attention = info->flops_per_token(o.shape, m.T) / 3 * N, .forwards = o.recompute == 3 ? 2.0 : 1.0,
+              .bytes = double(m.memory_bytes) + logits, .gaps = 2 * kGap * double(m.arena.tensors.size()),
+              .gradients = 4 * n, .weights = 2 * n,
               .update = (state + 14 * n) / ranks + n * 12 * (o.replicas / ranks - 1), .bucket = kBucketBytes};
     for (const TensorSpec& t : m.arena.tensors) {
         if (t.at_ends) w.late += 4 * double(t.rows * t.cols);

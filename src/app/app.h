@@ -37,7 +37,7 @@ Sampler data_order(const Options& options, uint64_t samples);
 // after a turn if the data are conversations. kExitOther if the text does not read back as the same shape.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
-// If the weights of --init are frozen, adds adapter_config.json and the weights' checksum to `files`. Rank 0.
+// If the weights of --init are frozen, adds the file that names them and their checksum to `files`. Rank 0.
 void describe_frozen(CheckpointFiles* files, const Options& options, const Init& init);
 
 #ifdef BACKEND                      // the other functions belong to a backend

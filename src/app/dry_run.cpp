@@ -10,7 +10,7 @@ namespace BACKEND {
 
 double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::string* said) {
     const Model m =
-        model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, true, on_gpu, o.tuning);
+        model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, true, on_gpu, trained_of(o));
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     double kept = 0;                                // bytes of the optimizer's state
@@ -24,7 +24,7 @@ double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::str
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
     const double received = W > sharing ? double(kBucketBytes) : 0;
     const double copy = on_gpu ? 0 : (kept + floats + of_replicas) / sharing;
-    const double frozen = m.tuning.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
+    const double frozen = m.trained.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
     const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
     const std::string beside = frozen > 0 ? format("frozen %.1f, ", frozen * MB) : "";
     *said = format("per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "

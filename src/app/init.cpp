@@ -98,7 +98,7 @@ std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
     Init init = init_of_path(o->init, comm);
     init.first = true;
-    if (o->tuning.freezes() && !init.tuned.empty())
+    if (o->freezes() && !init.tuned.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
@@ -137,7 +137,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .seq_len = o.shape.T,
             .skip_bad_lines = o.skip_bad_lines,
             .special_tokens = o.special_tokens,
-            .frozen_by = frozen_by(o.tuning),
+            .frozen_by = o.lora ? "--lora" : "",
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
 
@@ -171,7 +171,7 @@ static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::
 }
 
 void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init, const Data& data) {
-    if (init.folder.empty() || o.tuning.freezes()) return arena_init(weights, arena, o.seed);
+    if (init.folder.empty() || o.freezes()) return arena_init(weights, arena, o.seed);
     load_init(weights, arena, init, data.vocabulary.untrained);
 }
 
@@ -186,18 +186,6 @@ void load_init(float* weights, const Arena& arena, const Init& init, const std::
     if (!init.tuned.empty()) load_tuned(weights, arena, init.tuned);
 }
 
-void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
-    const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
-    const auto has = [&](const TensorSpec& t) {         // also refuses a wrong shape before memory is allocated
-        const auto found = std::ranges::find(file.tensors, t.name, &SafeTensor::name);
-        const std::vector<uint64_t> want = {t.rows, t.cols};
-        if (found != file.tensors.end() && found->shape != want)
-            die_content(file.path + ": tensor " + t.name + ": shape", shape_text(found->shape), shape_text(want));
-        return found != file.tensors.end();
-    };
-    merge_tuned(weights, arena, folder, has, [&](const Arena& a, float* to) { read_safetensors(file, a, "", to); });
-}
-
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
     const std::string text = config_json({info, shape, init.config.text}, data.vocabulary.config);
     const Shape back = parse_config(text, "config.json").shape;
@@ -210,9 +198,9 @@ std::string model_config_json(const ModelInfo* info, const Shape& shape, const D
 }
 
 void describe_frozen(CheckpointFiles* files, const Options& o, const Init& init) {
-    if (!o.tuning.freezes()) return;
-    files->weights = o.tuning.weights_file();
+    if (!o.freezes()) return;
+    files->weights = kTunedWeights;
     const std::vector<TensorSpec> table = find_model(o.model)->tensors(o.shape);
-    files->texts.push_back({kTunedConfig, tuned_config_json(o.tuning, table, init.folder)});
+    files->texts.push_back({kTunedConfig, tuned_config_json(o.lora, o.lora_alpha, o.lora_targets, table, init.folder)});
     files->frozen_crc = weights_checksum(init);
 }

@@ -9,7 +9,7 @@ struct Init {
     ModelConfig config;
     Shape files = config.shape;         // the shape that the files of weights have; its context may be longer
     ModelTexts texts = {};
-    std::string tuned = "";             // the folder of LoRA adapters, which load_init merges; "": none
+    std::string tuned = "";             // a folder of PEFT: load_init adds what it has to the weights; "": none
     std::string imported = "";          // the folder that build/import made from a model in one file; else ""
     bool first = false;                 // a run begins with its weights
     const std::string& weights() const { return imported.empty() ? folder : imported; }
@@ -17,14 +17,11 @@ struct Init {
 };
 
 // Reads a run, checkpoint, Hugging Face folder, PEFT folder or model in one file, but not its weights. kExitBadContent
-// if adapters were trained on other weights. comm: the ranks that read it together; null: one process.
+// if a run's PEFT folder was trained on other weights. comm: the ranks that read it together; null: one process.
 Init init_of_path(const std::string& path, Comm* comm = nullptr);
-// Fills arena.n floats with the weights of `init`, with its adapters merged. Of a longer position table it takes the
-// first rows. Rows of tokens that `init` does not have, and of the tokens `untrained`, get the mean of the others.
+// Fills arena.n floats with the weights of `init`, of a PEFT folder the sum. Of a longer position table it takes
+// the first rows. Rows of tokens that `init` does not have, and of the tokens `untrained`, get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});
-
-// Adds the adapters in a PEFT folder to the weights of their model. kExitBadContent if they do not fit.
-void load_tuned(float* weights, const Arena& arena, const std::string& folder);
 
 #ifdef BACKEND
 #include "models/model.h"

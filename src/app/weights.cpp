@@ -1,5 +1,4 @@
 // weights.cpp -- loads weights in floatX, the type that models compute with, and frozen weights (app.h, init.h).
-#include "models/tuning.h"
 #include "src/app/app.h"
 #include "src/app/init.h"
 
@@ -13,9 +12,9 @@ void load_stored(floatX* weights, const Arena& arena, const Init& init) {
 }
 
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
-    if (!o.tuning.freezes()) return nullptr;
-    if (comm->rank == 0 && is_tuned(init->folder)) *init = init_of_path(init->folder);
-    init->tuned.clear();                // these are this run's own adapters, which load_init must not merge
+    if (!o.freezes()) return nullptr;
+    if (comm->rank == 0 && !init->first) *init = init_of_path(init->folder);
+    init->tuned.clear();                // these are this run's trained tensors, which load_init must not add
     const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");

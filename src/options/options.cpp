@@ -6,8 +6,8 @@
 #include <strings.h>
 #include <variant>
 #include "build/reductions.h"
-#include "src/base/common.h"
 #include "models/tuning.h"
+#include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
 
@@ -19,8 +19,7 @@ using O = Options;
 
 struct InHyper {};                      // marks an option whose value is Options::hyper[name]
 using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
-                           float Shape::*, ShapeNumber, InHyper, int Tuning::*, double Tuning::*,
-                           std::string Tuning::*>;
+                           float Shape::*, ShapeNumber, InHyper>;
 
 // What a resume does with an option that is given and differs from the saved one.
 enum Resume {
@@ -82,11 +81,12 @@ std::vector<Row> make_table() {
         {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
         {"init", "PATH", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint, Hugging "
          "Face folder, .gguf or llm.c's GPT-2 .bin", "init-from model-name-or-path -e"},
-    });
-    for (const TuningKey& k : kTuningKeys)
-        add("Model", {{k.option, k.value, std::visit([](auto at) -> Field { return at; }, k.at), kFixed, k.help,
-                       k.elsewhere, k.limits}});
-    add("Model", {
+        {"lora", "RANK", &O::lora, kFixed, "train adapters of this rank beside the weights of --init, which stay; a "
+         "multiple of 8", "lora-rank lora-r", {"from 8 to 1024", 8, 1024}},
+        {"lora-alpha", "X", &O::lora_alpha, kFixed, "adapters count alpha / rank times (not given: 2 rank)", "",
+         kPositive},
+        {"lora-targets", "NAMES", &O::lora_targets, kFixed, "matrices with adapters by PEFT's names, as "
+         "q_proj,k_proj,v_proj; all: all but embedding and head", "target-modules"},
         {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
          "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
     });
@@ -218,14 +218,13 @@ OptionRow row_of(const Row& row, Options* o) {
             return std::visit([&](auto number) -> OptionTarget { return &number(o->shape); }, field);
         else if constexpr (std::is_same_v<T, float Shape::*>) return &(o->shape.*field);
         else if constexpr (std::is_same_v<T, InHyper>) return &o->hyper[row.name];
-        else if constexpr (requires { o->tuning.*field; }) return &(o->tuning.*field);
         else return &(o->*field);
     }, row.field);
     return {"--" + row.name, row.value, row.help, to, row.limits, row.name == "resume" ? "auto" : ""};
 }
 
 template <class T> bool is(const Row& row) { return std::holds_alternative<T>(row.field); }
-bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Tuning::*>(row); }
+bool is_text(const Row& row) { return is<std::string O::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
 // Returns whether the chosen model, optimizer, schedule or reduction has the option. Without a model: of any model.
@@ -370,6 +369,14 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
     return model;
 }
 
+void resolve_lora(Options* o) {
+    if (!o->lora && (o->is_given("lora-alpha") || o->is_given("lora-targets")))
+        die(kExitUsage, "--lora-alpha, --lora-targets: want --lora with them");
+    if (o->lora && o->init.empty()) die(kExitUsage, "--lora: want --init with the model that it adapts");
+    if (o->lora % 8) refuse_option(*o, "lora", "a multiple of 8");
+    if (o->lora_alpha == 0) o->lora_alpha = 2 * o->lora;
+}
+
 // Checks that a step's tokens are G micro-batches of B x T tokens, and sets --replicas if it is 0. A default total is
 // adapted to B and T; a given one must fit. kExitUsage.
 void check_batch(Options* o, bool total_may_change) {
@@ -456,16 +463,18 @@ void resolve_options(Options* o, bool gpu) {
         set_by_preset.push_back(row->name);
     }
     if (contains(set_by_preset, "lr")) {
-        if (!o->init.empty()) o->lr = tuning_rate(o->tuning, o->shape.C);
+        // The presets' rates damage trained weights in a few steps. Published fine-tuning of whole models uses 1e-5 to
+        // 5e-5; narrow models need more. Adapters get ten times that (Schulman et al. 2025, "LoRA without regret").
+        if (!o->init.empty()) o->lr = (o->lora ? 3e-4 : 3e-5) * 768 / std::clamp(o->shape.C, 1, 768);
         o->lr *= optimizer.lr_factor;
         if (!o->init.empty())
             o->rate_note = format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
     }
-    resolve_tuning(&o->tuning, o->given, !o->init.empty());
+    resolve_lora(o);
     if (contains(set_by_preset, "warmup-steps")) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const auto* list : {&optimizer.hyper, &schedule.hyper, &find_reduction(o->reduce).hyper})
         for (const Hyper& h : *list)
-            o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
+            o->hyper.try_emplace(h.option, h.with_init > 0 && !o->init.empty() ? h.with_init : h.value);
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) {
@@ -479,8 +488,9 @@ void resolve_options(Options* o, bool gpu) {
     check_batch(o, contains(set_by_preset, "total-batch-size"));
 }
 
-std::vector<TensorSpec> trained_tensors(const Options& o) {
-    return trained_tensors(find_model(o.model)->tensors(o.shape), o.tuning);
+Trained trained_of(const Options& o) {
+    const std::vector<TensorSpec> table = find_model(o.model)->tensors(o.shape);
+    return o.freezes() ? adapters_of(table, o.lora, o.lora_alpha, o.lora_targets) : Trained{arena_layout(table)};
 }
 
 std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper) {

@@ -15,7 +15,9 @@ struct Options {
     std::string command = "train";      // train, sample, chat, eval
     std::vector<std::string> paths;     // the words after the command: OUT
     std::string model, preset, init;
-    Tuning tuning;
+    int lora = 0;                       // rank of adapters; 0: the model's own tensors are trained
+    double lora_alpha = 0;
+    std::string lora_targets = "all";
     Shape shape;                        // V is 0 until the tokenizer's vocabulary is known
     int vocabulary = 0;                 // of the published model that the preset is named after; 0: of none, or --init
     std::string task;                   // path of a file with questions
@@ -50,6 +52,8 @@ struct Options {
     std::string program = "./train_gpt";    // argv[0]
     std::vector<std::string> argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
+    bool freezes() const { return lora > 0; }       // whether the model's own tensors are frozen
+    std::string label() const { return lora ? "-lora" + std::to_string(lora) : ""; }    // for a run's name
     int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // per step, G
 };
 
@@ -74,8 +78,7 @@ void options_take_model(Options* options, const ModelInfo& model, const Shape& s
 // checks the shape and the batch. gpu: the defaults are those for a GPU.
 void resolve_options(Options* options, bool gpu);
 
-// Returns the tensors that the run trains: the model's, or its adapters.
-std::vector<TensorSpec> trained_tensors(const Options& options);
+Trained trained_of(const Options& options);             // the tensors that the run trains
 // Returns the values of `hyper`, the hyperparameters of an optimizer, schedule or reduction, in that order.
 std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper);
 

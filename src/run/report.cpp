@@ -2,7 +2,6 @@
 #include "src/run/report.h"
 #include <algorithm>
 #include <cmath>
-#include "models/tuning.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
@@ -39,7 +38,7 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
                               o.shape.T, with_commas(count_parameters(info.tensors(o.shape))).c_str());
     if (o.vocabulary && o.vocabulary != o.shape.V)
         text += format(" (vocabulary %d, %s has %d)", o.shape.V, o.preset.c_str(), o.vocabulary);
-    if (o.tuning.freezes()) text += "\n" + tuning_text(o.tuning, count_parameters(trained_tensors(o)));
+    text += trained_of(o).text;
     text += format("\ndata    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
                    data.train.description.c_str(), data.vocabulary.name.c_str(), o.shape.V,
                    same_log(double(o.shape.V)));

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-#include "models/tuning.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
@@ -49,7 +48,7 @@ std::string name_of(const std::string& path) {
 std::string make_default_folder(const Options& options) {
     const std::string of = options.init.empty() ? "" : run_of(options.init);
     std::string model = options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);
-    model += tuning_label(options.tuning);
+    model += options.label();
     const std::string data = options.data.empty() ? "stories" : name_of(options.data);
     char when[32];
     const time_t now = time(nullptr);

@@ -98,7 +98,7 @@ struct RunFacts {
     std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
     double peak_flops;                  // of all ranks' devices, per second; NaN: unknown
 };
-// Returns the lines that a run's header and --dry-run share: model, adapters, data, batch, learning rate.
+// Returns the lines that a run's header and --dry-run share: model, what it trains, data, batch, learning rate.
 std::string describe_run(const Options& options, const Data& data, int ranks);
 // Returns a warning if the run makes more than 40 passes over its training data; else "".
 std::string many_epochs(const Options& options, const Data& data);

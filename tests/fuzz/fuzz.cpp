@@ -612,7 +612,7 @@ std::string metrics_lines() {
            "{\"event\":\"done\",\"step\":1,\"code\":75,\"why\":\"<x>\",\"time\":9}\n";
 }
 std::string adapter_files() {
-    const std::string config = tuned_config_json({2, 4, "all"}, {}, "."), json =
+    const std::string config = tuned_config_json(2, 4, "all", {}, "."), json =
         "{\"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],"
         "\"data_offsets\":[0,16]},\"base_model.model.transformer.h.0.attn.c_attn.lora_B.weight\":{\"dtype\":\"F32\","
         "\"shape\":[6,2],\"data_offsets\":[16,64]}}";
@@ -682,7 +682,7 @@ const std::vector<Target>& targets() {
          2,
          kLittle,
          {gpt2_config(), llama_config()}},
-        {"adapter", "tuning lora json unicode", adapter, 2, kLittle, {tuned_config_json({8, 16, "all"}, {}, ".")}},
+        {"adapter", "tuning lora json unicode", adapter, 2, kLittle, {tuned_config_json(8, 16, "all", {}, ".")}},
         {"merge", "init tuning lora safetensors arena json unicode", merge, 4, kRoom, {adapter_files()}},
         {"task", "questions tokenizer json unicode", task, 64, kRoom,
          {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"

@@ -89,11 +89,10 @@ double distance(const std::vector<double>& want, const float* got) {
 
 void compare(const ModelInfo& info, const std::string& targets) {
     const Shape shape = small_shape(info, 32);
-    const Tuning lora = {8, 24, targets};
     const float scale = 3;
-    std::vector<int> begins;
     const Arena base = arena_layout(info.tensors(shape));
-    const Arena adapters = arena_layout(trained_tensors(base.tensors, lora, &begins));
+    const Trained adapters = adapters_of(base.tensors, 8, 24, targets);
+    const std::vector<int>& begins = adapters.begins;
     const std::vector<float> W = values_for(base, 1, 0.4f), AB = values_for(adapters, 2, 0.3f);
 
     std::vector<float> merged = W;
@@ -112,7 +111,7 @@ void compare(const ModelInfo& info, const std::string& targets) {
     model_create(&plain, &info, shape, kB, kT, 0, device.weights(merged), true);
     const Result want = run(&device, &plain, base.n);
     floatX *const frozen = device.weights(W), *const trained = device.weights(AB);
-    model_create(&adapted, &info, shape, kB, kT, 0, trained, true, lora, frozen);
+    model_create(&adapted, &info, shape, kB, kT, 0, trained, true, adapters, frozen);
     const Result got = run(&device, &adapted, adapters.n);
     const double tolerance = kExact ? 2e-5 : 0.06;
     EXPECT(std::fabs(got.loss - want.loss) < tolerance * want.loss, "loss %.7g, want %.7g", got.loss, want.loss);
@@ -137,13 +136,13 @@ void compare(const ModelInfo& info, const std::string& targets) {
     model_destroy(&adapted);
 
     for (int recompute = 1; recompute <= 3; recompute++) {
-        model_create(&adapted, &info, shape, kB, kT, recompute, trained, true, lora, frozen);
+        model_create(&adapted, &info, shape, kB, kT, recompute, trained, true, adapters, frozen);
         const Result again = run(&device, &adapted, adapters.n);
         const bool same = std::memcmp(again.grads.data(), got.grads.data(), adapters.n * sizeof(float)) == 0;
         EXPECT(again.loss == got.loss && same, "--recompute %d: other bits", recompute);
         model_destroy(&adapted);
     }
-    model_create(&adapted, &info, shape, kB, kT, 0, trained, true, lora, frozen);
+    model_create(&adapted, &info, shape, kB, kT, 0, trained, true, adapters, frozen);
     const Result twice = run(&device, &adapted, adapters.n, 2);
     for (size_t i = 0; i < adapters.n; i++)
         EXPECT(std::isnan(got.grads[i]) || twice.grads[i] == 2 * got.grads[i], "accumulated: %g, want 2 x %g",
