@@ -21,7 +21,7 @@ for recipe in recipes/*.sh recipes/*.sbatch; do check "${recipe#recipes/} --help
 smoke gpt2_124m_fineweb
 check "gpt2_124m_fineweb: it trained in 8 replicas" grep -q '"replicas": 8' "$tmp/gpt2_124m_fineweb/config.json"
 before=$(weights "$tmp/gpt2_124m_fineweb")
-expect "run again it is finished" 0 'finished: 60 of 60 steps' recipes/gpt2_124m_fineweb.sh --smoke "$tmp/gpt2_124m_fineweb"
+expect "run again it is finished" 0 '60 of 60 steps' recipes/gpt2_124m_fineweb.sh --smoke "$tmp/gpt2_124m_fineweb"
 unchanged() { [ "$(weights "$tmp/gpt2_124m_fineweb")" = "$before" ]; }
 check "and as it was" unchanged
 
