@@ -103,8 +103,8 @@ check "cancelled it is not requeued" ends CANCELLED
 tiny="--layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 64 --steps 1 --eval-every 0
       --sample-every 0 --save-every 0 --threads 1 --device cpu --data tests/golden/lines.txt"
 export LOCKSTEP_SECRET=hush
-expect "PMI-2 on two nodes looks for the first" 69 'MASTER_ADDR: a: ' srun --mpi=pmi2 -N2 -n2 $train $tiny --timeout 2 \
-    --out-dir "$tmp/pmi2"
+expect "PMI-2 on two nodes looks for the first" 69 ' at a: .*set MASTER_ADDR' \
+    srun --mpi=pmi2 -N2 -n2 $train $tiny --timeout 2 --out-dir "$tmp/pmi2"
 expect "and trains where it is told" 0 '^done' env MASTER_ADDR=127.0.0.1 srun --mpi=pmi2 -N2 -n2 $train $tiny \
     --out-dir "$tmp/pmi2"
 expect "and on one node" 0 '^done' srun --mpi=pmi2 -N1 -n2 $train $tiny --out-dir "$tmp/pmi2-one"
