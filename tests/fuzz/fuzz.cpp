@@ -21,6 +21,7 @@
 #include "src/options/options.h"
 #include "src/base/cache.h"
 #include "src/base/cpus.h"
+#include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "src/text/model_file.h"
 #include "src/comm/comm.cpp"
