@@ -133,7 +133,7 @@ lost() {
     LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=$1" $soft $job --timeout 4 --np 2 --max-restarts 0 \
         --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1
     code=$?
-    [ $code -eq 69 ] && grep -q "peer $2: rank 1 .*step 3" "$tmp/lost.log" && return
+    [ $code -eq 69 ] && grep -q "peer $2: rank 1 " "$tmp/lost.log" && return
     echo "exit code $code"
     tail -n 2 "$tmp/lost.log"
     return 1
