@@ -1,9 +1,9 @@
 // comm.h -- the ranks of a job find each other, exchange messages, share memory and notice that one is lost.
 //
 // Every rank calls the functions that take a Comm in the same order, except those marked Local, and one after another:
-// a reduction's thread calls none while another thread does. None can hang: if a
-// rank is lost (its control connection closes) or makes no progress for `timeout` seconds, every process of the job
-// prints one line that names that rank and exits with kExitPeer.
+// a reduction's thread calls none while another thread does. None can hang: if a rank is lost (its control connection
+// closes) or makes no progress for `timeout` seconds, every process of the job prints one line that names that rank and
+// exits with kExitPeer.
 //
 //     control   a connection of each rank to rank 0, which a thread watches: a Unix socket on one host, else TCP
 //     data      shared memory within a host; between hosts, TCP connections of ranks that have equal local ranks

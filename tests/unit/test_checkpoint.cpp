@@ -698,7 +698,7 @@ TEST(every_truncation_is_found) {
     EXPECT(verify_checkpoint(folder, true).empty(), "restored");
 }
 
-// That no file can be opened says nothing about this one: an older one must not be taken for it.
+// If no file can be opened, this says nothing about the checkpoint. The resume must not take an older one.
 TEST(cannot_be_read_is_not_bad) {
     TempFolder dir;
     const std::string folder = Sample().save(dir.path, 5);
