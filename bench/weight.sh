@@ -43,7 +43,7 @@ raised() {
     for commit in $(git log --format=%H -- .ci/budget); do
         git show "$commit^:.ci/budget" >"$tmp/before" 2>/dev/null || continue       # the commit that began it
         git show "$commit:.ci/budget" >"$tmp/after"
-        git log -1 --format=%B "$commit" | sed -n 's/^Budget: +\([0-9]*\) \([a-z_]*\), [^ ].*/\2 \1/p' >"$tmp/bought"
+        git log -1 --format=%B "$commit" | sed -n 's/^Budget: +\([0-9]*\) \([^,]*\), [^ ].*/\2 \1/p' >"$tmp/bought"
         awk -v commit="$(git log -1 --format='%h %s' "$commit")" '
             /^#/ { next }
             FILENAME == ARGV[1] { bought[$1] += $2; next }

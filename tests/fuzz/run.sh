@@ -4,6 +4,7 @@
 #   FUZZ_RUNS=N     inputs per target (10,000,000), those of earlier runs of the same build and the same reader among
 #                   them
 #   FUZZ_SECONDS=S   at most S seconds per target (0: no limit)
+#   FUZZ_SEED=N      of the random numbers (0: another one each time); a build finds with it what it found before
 #   FUZZ_TIMEOUT=S   a slower input is a finding (60, by the clock: more where processes are stopped)
 #   FUZZ_FAST=1     without the address sanitizer, optimised: for many inputs; undefined behaviour, indices out of
 #                   range, what is left of memory
@@ -66,7 +67,7 @@ for t in ${*:-$(cut -d' ' -f1 "$tmp/list")}; do
     case $kind,$t in asan,*|*,tokenizer_json) longest=16384 ;; fast,metrics) longest=512 ;;
     fast,vocab_bpe|fast,arguments) longest=1024 ;; *) longest=4096 ;; esac
     FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t $dir/fuzz build/fuzz/$t -runs=$left -max_total_time="${FUZZ_SECONDS:-0}" \
-        -max_len=$longest -timeout="${FUZZ_TIMEOUT:-60}" \
+        -max_len=$longest -timeout="${FUZZ_TIMEOUT:-60}" -seed="${FUZZ_SEED:-0}" \
         -rss_limit_mb=2048 -malloc_limit_mb=64 -artifact_prefix=build/fuzz/$t- -print_final_stats=1 -reload=0 \
         -print_funcs=0 -entropic=0 >"$tmp/log" 2>&1
     code=$?
