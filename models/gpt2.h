@@ -59,6 +59,7 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
 
 std::vector<Preset> gpt2_presets();             // presets.cpp
 
+inline constexpr ConfigReader gpt2_read = nullptr;
 inline const ModelInfo gpt2_info = {
     .name = "gpt2",
     .title = "GPT-2",

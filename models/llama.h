@@ -59,7 +59,6 @@ using LlamaMlp = void (*)(std::vector<TensorSpec>* table, const Shape& shape, co
 void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer);
 std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaMlp mlp = llama_mlp);
 std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind);
-void llama_read(const Json& config, Shape* shape, LlamaKind kind, const char* what);
 std::string llama_check(Shape& shape, LlamaKind kind);
 double llama_flops(const Shape& shape, int T);
 std::string llama_text(const Shape& shape);
@@ -108,12 +107,12 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .flops_per_token = llama_flops,
         .text = llama_text,
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
-        .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kKind, what); },
         .gguf = true,
         .test_shape = kKind.bias ? "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64"
             : "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64 untied-head 1",
     };
 }
 
+void llama_read(const Json& config, Shape* shape, const char* what);
 inline const ModelInfo llama_info =
     llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", llama_presets, "llama-124m");

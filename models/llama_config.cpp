@@ -3,7 +3,6 @@
 #include "models/llama.h"
 #include <algorithm>
 #include "models/config.h"
-#include "src/base/json.h"
 
 void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer) {
     const size_t C = size_t(shape.C), F = size_t(LlamaSizes(shape).F);
@@ -114,69 +113,4 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
     if (!kind.bias && !kind.norms) keys.push_back({"mlp_bias", "false", ""});
     if (kind.bias || kind.norms) keys.push_back({"use_sliding_window", "false", ""});
     return keys;
-}
-
-static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
-
-// kExitBadContent for keys that would change what the model computes and are not supported here.
-static void refuse_others(const Json& config, LlamaKind kind, const char* what) {
-    for (JsonItems i(config); i.next();) {
-        const std::string key = i.key.text(), value = i.value.text();
-        const bool of_experts = key.find("experts") < key.size() || key.starts_with("moe_");
-        if (of_experts && !kind.experts) refuse(what, key, i.value, "no experts");
-        if (key == "rope_interleaved" && value == "true") refuse(what, key, i.value, "false");
-        if (key == "partial_rotary_factor" && value != "1" && value != "1.0" && value != "null")
-            refuse(what, key, i.value, "1");
-        if (key == "layer_types" && i.value.kind() == Json::array)
-            for (JsonItems type(i.value); type.next();)
-                if (type.value.text() != "full_attention") refuse(what, key, type.value, "full_attention");
-    }
-}
-
-// Reads the numbers of Rope. As in transformers, a rope_scaling that is not null or empty replaces rope_parameters.
-static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* what) {
-    const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
-    const bool older = !is_null(old) && (old.kind() != Json::object || JsonItems(old).next());
-    const Json& rope = older ? old : now;
-    if (!is_null(rope) && rope.kind() != Json::object)
-        refuse(what, older ? "rope_scaling" : "rope_parameters", rope, "an object or null");
-    rope_theta(*s) = 10000;
-    for (const Json& from : {config, rope})                 // the later one wins
-        if (!is_null(from.find("rope_theta"))) rope_theta(*s) = read_number(from, "rope_theta", kTheta, what);
-    rope_factor(*s) = rope_low(*s) = 1;
-    rope_high(*s) = 4;
-    rope_context(*s) = 8192;
-    if (is_null(rope)) return;
-    refuse_others(rope, kind, what);
-    for (JsonItems i(rope); i.next();)
-        if (i.value.kind() == Json::object) refuse(what, i.key.text(), i.value, "one set of angles for all layers");
-    const Json type = rope.find("rope_type") ? rope.find("rope_type") : rope.find("type");
-    const bool same = type.text() == "linear" && read_number(rope, "factor", kPositive, what) == 1;
-    if (!type || type.text() == "default" || same) return;
-    if (type.text() != "llama3") refuse(what, "rope_type", type, "default or llama3");
-    rope_factor(*s) = read_number(rope, "factor", kFactor, what);
-    rope_low(*s) = read_number(rope, "low_freq_factor", kPositive, what);
-    rope_high(*s) = read_number(rope, "high_freq_factor", kPositive, what);
-    const char* const own = "original_max_position_embeddings";
-    const Json& from = is_null(config.find(own)) ? rope : config;
-    rope_context(*s) = is_null(from.find(own)) ? s->T : read_size(from, own, kContext, what);
-    if (rope_high(*s) <= rope_low(*s)) refuse(what, "high_freq_factor", rope.find("high_freq_factor"),
-                                              "more than low_freq_factor");
-}
-
-void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) {
-    const bool qwen = kind.bias || kind.norms;
-    refuse_others(config, kind, what);
-    // transformers' defaults for absent keys differ between Llama, Qwen2 and Qwen3. Qwen's are 32 key/value heads, and
-    // in Qwen3 heads of 128 elements, whatever the model's size; so a Qwen must have these keys.
-    const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
-        return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
-    };
-    kv_heads(*s) = size("num_key_value_heads", kHeads, qwen, s->NH);
-    head_size(*s) = size("head_dim", kHeadSize, kind.norms, s->C / s->NH);
-    const Json tied = config.find("tie_word_embeddings");
-    if (tied && tied.kind() != Json::boolean) refuse(what, "tie_word_embeddings", tied, "true or false");
-    untied_head(*s) = tied.text() != "true";
-    if (!is_null(config.find("attention_dropout"))) read_number(config, "attention_dropout", kBelowOne, what);
-    read_rope(config, s, kind, what);
 }

@@ -8,7 +8,6 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
-#include "src/checkpoint/safetensors.h"
 
 // ---- as tensors
 
@@ -16,8 +15,7 @@ static std::string module_of(const std::string& tensor) {
     return tensor.ends_with(".weight") ? tensor.substr(0, tensor.rfind('.')) : tensor;
 }
 
-// Returns a matrix's A and B. PEFT's name of A is "base_model.model.model.x.lora_A.weight" for "model.x.weight".
-static std::pair<TensorSpec, TensorSpec> adapter_of(const std::string& matrix, size_t rows, size_t cols, size_t rank) {
+std::pair<TensorSpec, TensorSpec> adapter_of(const std::string& matrix, size_t rows, size_t cols, size_t rank) {
     const std::string name = "base_model.model." + module_of(matrix) + ".lora_";
     return {{name + "A.weight", rank, cols, rank, false, 1 / std::sqrt(3 * float(cols)), true},
             {name + "B.weight", rows, rank, rows, false, 0, true}};
@@ -98,33 +96,6 @@ std::string tuned_config_json(int rank, double alpha, const std::string& targets
     return line.text() + "\n";
 }
 
-bool is_tuned(const std::string& folder) { return file_exists(path_join(folder, kTunedConfig)); }
-
-Tuned read_tuned(const std::string& folder) {
-    const std::string path = path_join(folder, kTunedConfig), text = read_file(path);
-    const char* const what = path.c_str();
-    const Json json = parse_json(text, what, true);
-    if (const Json type = json.at("peft_type", what); type.text() != "LORA")
-        refuse(what, "peft_type", type, "\"LORA\"");
-    for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "layer_replication",
-                            "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "use_bdlora",
-                            "rank_pattern", "alpha_pattern"})
-        if (!contains({"", "null", "false", "{}", "[]"}, json.find(key).text()))
-            refuse(what, key, json.find(key), "none: it is not computed here");
-    if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, "\"none\"");
-    // With any other value of init_lora_weights PEFT also changes the model's own weights.
-    const Json init = json.find("init_lora_weights");
-    if (!contains({"", "true", "false", "gaussian"}, init.text()))
-        refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"");
-    const uint64_t rank = json.get_u64("r", what);
-    const double alpha = json.get_double("lora_alpha", what);
-    if (rank < 1 || rank > 1 << 20) die_content(path + ": r", std::to_string(rank), "from 1 to 1048576");
-    if (std::fabs(alpha) > 1e6) die_content(path + ": lora_alpha", format("%g", alpha), "at most 1e6");
-    const bool stable = json.find("use_rslora").text() == "true";       // rsLoRA, Kalajdzievski 2023
-    return {json.get_string("base_model_name_or_path", what), rank,
-            float(alpha / (stable ? std::sqrt(double(rank)) : double(rank)))};
-}
-
 // w (rows,cols) += scale B A    B (rows,rank), A (rank,cols)
 static void add_product(float* w, const float* B, const float* A, float scale, size_t rows, size_t cols, size_t rank) {
     const size_t workers = std::min<size_t>(size_t(available_cpus()), rows);
@@ -139,34 +110,10 @@ static void add_product(float* w, const float* B, const float* A, float scale, s
     work(0);
 }
 
-void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
-    const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
-    const auto [base, rank, scale] = read_tuned(folder);
-    std::vector<TensorSpec> table;              // A and B of each adapted matrix
-    std::vector<float*> matrices;
-    for (size_t i = 0; i < arena.tensors.size(); i++) {
-        const TensorSpec& spec = arena.tensors[i];
-        float* w = weights + arena.offset[i];
-        if (spec.rows == 1) continue;
-        for (const auto& [name, rows] : parts_of(spec)) {
-            const auto [A, B] = adapter_of(name, rows, spec.cols, rank);
-            const auto found = std::ranges::find(file.tensors, A.name, &SafeTensor::name);
-            const std::vector<uint64_t> want = {rank, spec.cols};
-            if (found != file.tensors.end()) {
-                if (found->shape != want)       // a wrong rank must not decide how much memory is allocated
-                    die_content(file.path + ": tensor " + A.name + ": shape", shape_text(found->shape),
-                                shape_text(want));
-                table.insert(table.end(), {A, B});
-                matrices.push_back(w);
-            }
-            w += rows * spec.cols;
-        }
-    }
-    if (table.empty()) die(kExitBadContent, "%s: no adapter of %s is in it", file.path.c_str(), base.c_str());
-    const Arena tuned = arena_layout(table);
-    std::vector<float> values(tuned.n);
-    read_safetensors(file, tuned, "", values.data());
-    for (size_t i = 0; i < matrices.size(); i++)
-        add_product(matrices[i], &values[tuned.offset[2 * i + 1]], &values[tuned.offset[2 * i]], scale,
-                    table[2 * i + 1].rows, table[2 * i].cols, rank);
+void add_adapter(float* w, size_t rows, size_t cols, size_t rank, float scale, const std::vector<SafeTensor>& files) {
+    const auto [A, B] = adapter_of("", rows, cols, rank);
+    const Arena pair = arena_layout({A, B});
+    std::vector<float> values(pair.n);
+    read_tensors(files, pair, pair, values.data());
+    add_product(w, &values[pair.offset[1]], &values[pair.offset[0]], scale, rows, cols, rank);
 }

@@ -31,6 +31,7 @@ inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
 
 std::vector<Preset> lstm_presets();             // presets.cpp
 
+inline constexpr ConfigReader lstm_read = nullptr;
 inline const ModelInfo lstm_info = {
     .name = "lstm",
     .title = "LSTM",

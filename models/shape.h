@@ -33,7 +33,7 @@ struct Trained : Arena {
 // A number of the shape, with its option and its key in config.json. This row alone writes and reads the key.
 using ShapeNumber = std::variant<int& (*)(Shape&), float& (*)(Shape&)>;
 struct ShapeKey {
-    const char *option, *hf;        // "heads", "n_head"; hf "": ModelInfo::fixed writes it and ModelInfo::read reads it
+    const char *option, *hf;        // "heads", "n_head"; hf "": ModelInfo::fixed writes it and NAME_read reads it
     ShapeNumber at;
     Limits limits;
     const char *elsewhere, *help;   // elsewhere: what other trainers call the option, for "did you mean"
@@ -51,12 +51,16 @@ struct ShapeKey {
 struct FixedKey {
     const char* hf;
     std::string value, also;
-    bool compare = true;            // reading refuses other values; false: ModelInfo::read reads the key
+    bool compare = true;            // reading refuses other values; false: NAME_read reads the key
 };
 
 // Options that go together, as words: "layers 4 heads 4 ...". aliases: other names, as words. vocabulary: that of the
 // published model of this name, or 0. The data decide what a run has; a --dry-run without data counts this one.
 struct Preset { const char *name, *aliases; std::string options; int vocabulary = 0; };
+
+// Reads keys of config.json that ModelInfo's `keys` and `fixed` cannot describe. Throws kExitBadContent. A model NAME
+// has NAME_read, which is nullptr if there are no such keys. Only tools call it.
+using ConfigReader = void (*)(const Json& config, Shape* shape, const char* what);
 
 constexpr size_t kMeasures = 4;                     // the most measures that a model may have
 
@@ -76,8 +80,6 @@ struct ModelInfo {
     double (*flops_per_token)(const Shape& shape, int T);       // of forward and backward, if sequences have T tokens
     std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
     int (*head_size)(const Shape& shape) = nullptr;     // returns that of attention; null: the model has no attention
-    // Reads keys of config.json that `keys` and `fixed` cannot describe. Throws kExitBadContent. Null: no such keys.
-    void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
     bool gguf = false;                              // GGUF has this architecture, under the same name
     // Names of numbers that a training pass computes beside the loss, such as "aux_loss". metrics.jsonl and the console
     // show their mean over the step's micro-batches.

@@ -12,7 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include "models/config.h"
+#include "models/config_reader.h"
 #include "models/tuning.h"
 #include "src/app/init.h"
 #include "src/base/common.h"
@@ -37,7 +37,7 @@ struct Exported {
 };
 
 Exported load(const Init& init, const std::string& name) {
-    Exported m = {init.saved(), name, !init.tuned.empty(), false, init.texts, init.config, {}, {}};
+    Exported m = {init.saved, name, init.adapted, false, init.texts, init.config, {}, {}};
     m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);

@@ -5,18 +5,19 @@
 //     tokenizer.json        GGUF's; GPT-2's for a file without one that has as many tokens, if it can be opened
 //     chat_template.jinja   if the file has one
 //
-// Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer train_gpt asks for it:
-// the request is the file's path.
+// Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer or --crc train_gpt
+// asks for a model, whose path is the request: src/text/model_folder.h.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include "models/config.h"
+#include "models/config_reader.h"
 #include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
 #include "src/text/model_file.h"
+#include "src/text/model_folder.h"
 #include "src/text/tokenizer.h"
 #include "tools/rope.h"
 #include "tools/tool.h"
@@ -149,9 +150,17 @@ std::string import_into_cache(const std::string& path, const Progress& progress)
     return cached(cache_folder(""), name, make, progress);
 }
 
-int run(const Words& words, std::string into, bool answers) {
+// Answers train_gpt. crc: the answer has the CRC-32C of the weights.
+int answer(bool crc) {
+    return answer_request([crc](const std::string& path, const Progress& progress) {
+        const auto convert = [&](const std::string& file) { return import_into_cache(file, progress); };
+        return describe_model(path, crc, convert);
+    });
+}
+
+int run(const Words& words, std::string into, bool answers, bool crc) {
     std::signal(SIGXFSZ, SIG_IGN);          // a limit of file sizes is an error like a full disk
-    if (answers && words.empty()) return answer_request(import_into_cache);
+    if ((answers || crc) && words.empty()) return answer(crc);
     if (words.size() != 1) die(kExitUsage, "got %zu files, want one; see import --help", words.size());
     if (into.empty()) {
         into = import_into_cache(words[0], [] {});
@@ -169,13 +178,14 @@ int run(const Words& words, std::string into, bool answers) {
 
 int main(int argc, char** argv) {
     std::string into;
-    bool answers = false;
+    bool answers = false, crc = false;
     const Tool tool = {"import",
         "usage: import FILE [-o DIR]\n"
         "Makes a Hugging Face folder of a model in one file: .gguf of f32, f16, bf16 or q8_0, or llm.c's GPT-2 .bin.\n",
         {{"-o", "DIR", "where; it must not exist, or be empty (not given: in the cache, LOCKSTEP_CACHE or "
           "~/.cache/lockstep)", &into},
-         {"--answer", "", "", &answers}},
+         {"--answer", "", "", &answers},
+         {"--crc", "", "", &crc}},
         "Prints the folder. exit codes: 0, 2 usage, 65 bad content, 66 no file, 74 a write failed\n"};
-    return tool_main(tool, argc, argv, [&](const Words& words) { return run(words, into, answers); });
+    return tool_main(tool, argc, argv, [&](const Words& words) { return run(words, into, answers, crc); });
 }

@@ -11,13 +11,14 @@
 #include <cstdarg>
 #include <cstring>
 #include <map>
-#include "models/config.h"
+#include "models/config_reader.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/shards.h"
 #include "src/run/log.h"
 #include "src/text/model_file.h"
+#include "src/text/tensor_files.h"
 #include "src/text/text.h"
 #include "src/text/tokenizer.h"
 #include "tools/tool.h"

@@ -15,10 +15,11 @@ struct CheckpointFiles;             // src/checkpoint/checkpoint.h
 
 struct Init;                        // init.h: the model of --init, or the checkpoint of a resume, without its weights
 
-// Every rank reads --init and puts its model and shape into the options. kExitUsage if a given option differs.
+// Rank 0 asks for --init, and every rank puts its model and shape into the options. kExitUsage if a given option
+// differs. Collective.
 std::shared_ptr<Init> init_of_options(Options* options, Comm* comm);
 // Rank 0 reads config.json, tokenizer.json and the files beside them in the checkpoint to resume, and broadcasts them,
-// because other hosts may lack the folder. kExitBadContent if config.json and the saved options differ. Collective.
+// because other hosts may lack the folder. The shape is that of the saved options. Collective.
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
 const std::string& init_folder(const Init& init);       // the folder or file with the weights; "": random ones
 // Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so a
@@ -34,7 +35,7 @@ void load_first_weights(float* weights, const Arena& arena, const Options& optio
 Sampler data_order(const Options& options, uint64_t samples);
 
 // Returns the text of config.json. bos_token_id is the token before a text. eos_token_id is the token after a text, or
-// after a turn if the data are conversations. kExitOther if the text does not read back as the same shape.
+// after a turn if the data are conversations.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
 // If the weights of --init are frozen, adds the file that names them and their checksum to `files`. Rank 0.

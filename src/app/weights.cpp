@@ -13,8 +13,8 @@ void load_stored(floatX* weights, const Arena& arena, const Init& init) {
 
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
     if (!o.freezes()) return nullptr;
-    if (comm->rank == 0 && !init->first) *init = init_of_path(init->folder);
-    init->tuned.clear();                // these are this run's trained tensors, which load_init must not add
+    if (comm->rank == 0 && !init->first) *init = init_of_path(init->folder, nullptr, true);
+    init->adapted = false;              // these are this run's trained tensors, which load_init must not add
     const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");

@@ -59,7 +59,6 @@ bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
 // Returns the names in a folder, sorted, without . and .. and lost+found, which each new disk has.
 std::vector<std::string> list_directory(const std::string& path);
-std::vector<std::string> expand_glob(const std::string& pattern);  // paths, sorted; empty if nothing matches
 void make_directories(const std::string& path);             // this and the next three functions throw kExitWrite
 void sync_directory(const std::string& path);               // fsync of a folder; warns if the file system has none
 void remove_tree(const std::string& path);                  // does not follow links

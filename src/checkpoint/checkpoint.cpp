@@ -103,24 +103,17 @@ std::string checkpoint_named(const std::string& path) {
     return step_of(name) < 0 ? file : path_join(parent_folder(file), name);
 }
 
-std::string resolve_model_folder(const std::string& path, const std::string& other) {
+std::string whole_checkpoint(const std::string& path) {
     const std::string folder = real_path(checkpoint_named(path));
-    const auto has = [&](const std::string& name) { return file_exists(path_join(folder, name)); };
-    if (has("DONE") || has("state.json") || (is_directory(folder) && step_of(base_name(folder)) >= 0)) {
-        if (const std::string why = verify_checkpoint(folder, true); !why.empty())
-            die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
-        return folder;
-    }
-    if (has("model.safetensors") || has("model.safetensors.index.json") || has(other)) return folder;
-    if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
-    if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && !is_directory(parent_folder(folder)))
-        die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
-            "hf download %s --local-dir %s", path.c_str(), folder.c_str(), base_name(folder).c_str());
-    const bool shards = !expand_glob(path_join(folder, "model-*.safetensors")).empty();
-    die(kExitNoInput, "no model: %s: %s; want a run that has saved, a checkpoint or a Hugging Face folder with "
-        "model.safetensors", path.c_str(), shards ? "it has model-*.safetensors without model.safetensors.index.json" :
-        has("pytorch_model.bin") ? "it has pytorch_model.bin, which transformers' save_pretrained converts" :
-        file_exists(path) ? "it has none" : "it does not exist");
+    if (const std::string why = verify_checkpoint(folder, true); !why.empty())
+        die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
+    return folder;
+}
+
+// Returns the arrays of one of the two files of tensors: the weights, or the optimizer's state.
+static std::vector<NamedArray> arrays_of(std::vector<NamedArray> arrays, bool weights) {
+    std::erase_if(arrays, [&](const NamedArray& array) { return array.name.empty() != weights; });
+    return arrays;
 }
 
 // Writes and fsyncs all files of a checkpoint in a new folder, DONE last.
@@ -137,8 +130,7 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
         write(name, [&](FileWriter* file) { file->write(text.data(), text.size()); });
     };
     const auto write_arrays = [&](const std::string& name, bool weights) {
-        std::vector<NamedArray> arrays = files.arrays;
-        std::erase_if(arrays, [&](const NamedArray& array) { return array.name.empty() != weights; });
+        const std::vector<NamedArray> arrays = arrays_of(files.arrays, weights);
         write(name, [&](FileWriter* file) { write_safetensors(file, *files.arena, arrays, files.progress); });
     };
     write_arrays(files.weights, true);
@@ -240,17 +232,8 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
 
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
                 const std::string& weights) {
-    const SafeTensors state = open_safetensors(path_join(folder, "optim.safetensors"));
-    size_t want = 0;
-    for (const NamedArray& array : arrays)
-        want += array.name.empty() ? 0 : count_file_tensors(array.arena(arena));
-    if (state.tensors.size() != want)
-        die_content(state.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
-                    std::to_string(want) + "; resume with the optimizer and the --reduce the run began with");
-    for (const NamedArray& array : arrays)
-        if (!array.name.empty())
-            read_safetensors(state, array.arena(arena), "." + array.name, array.data);
-        else read_safetensors(open_safetensors(path_join(folder, weights)), arena, "", array.data);
+    read_safetensors(path_join(folder, weights), arena, arrays_of(arrays, true));
+    read_safetensors(path_join(folder, "optim.safetensors"), arena, arrays_of(arrays, false));
 }
 
 void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {

@@ -40,7 +40,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
 void require_space(const std::string& folder, const CheckpointFiles& files);
 
 // Fills arrays from a checkpoint: the one named "" with the weights, others with the optimizer's state. arena: the
-// weights' layout. weights: name of their file. kExitBadContent if a file is damaged or has another optimizer's state.
+// weights' layout. weights: name of their file. kExitBadContent if a file is damaged or of another run.
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
                 const std::string& weights = "model.safetensors");
 
@@ -51,9 +51,8 @@ std::string find_checkpoint(const std::string& out_dir);
 // Checks DONE and the sizes of its files, with `checksums` also their CRCs. Returns "" or what is wrong, which may be
 // an error of the disk. kExitOther: the files cannot be read at the moment.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
-// Returns the folder with the weights that `path` means: a run's folder, a checkpoint, OUT/ckpt/best, a Hugging Face
-// folder or one with the file `other`. kExitNoInput: there are no weights; kExitBadContent: the checkpoint is damaged.
-std::string resolve_model_folder(const std::string& path, const std::string& other = "model.safetensors");
+// Returns the folder of the checkpoint that `path` names. kExitBadContent if it is not whole.
+std::string whole_checkpoint(const std::string& path);
 // Returns the folder that OUT/ckpt/best or OUT/ckpt/latest names. Returns any other path without slashes at its end.
 std::string checkpoint_named(const std::string& path);
 

@@ -42,7 +42,7 @@ int chat(Options o, Comm*) {
     loaded.require_text("chat");
     const Tokenizer& tokenizer = loaded.tokenizer;
     const Init& init = loaded.init;
-    const ChatTemplate chat = choose_chat_template(o.chat_template, init.texts, init.saved());
+    const ChatTemplate chat = choose_chat_template(o.chat_template, init.texts, init.saved);
     if (const std::string token = missing_control_token(tokenizer, chat); !token.empty())
         die(kExitUsage, "chat: %s: its tokenizer has no %s; train it on conversations, or use sample",
             o.paths[0].c_str(), token.c_str());

@@ -33,7 +33,7 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     resolve_options(&o, kOnGpu);
     o.shape.T = T;
     Data data = open_data(data_options(o, loaded.init), comm);
-    const std::string where = path_join(loaded.init.saved(), "state.json");
+    const std::string where = path_join(loaded.init.saved, "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";
     if (!state.empty() && parse_json(state, where.c_str(), true).get_string("val_hash", where.c_str()) != data.val.hash)
         warn("the validation data have changed: this loss does not compare with the run's own");

@@ -18,7 +18,7 @@ Loaded::Loaded(const Options& o, int B, size_t T, Comm* comm) {
     const std::string& path = o.paths[0];
     if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
     init = init_of_path(path, comm);
-    const std::string file = path_join(init.saved(), "tokenizer.json");
+    const std::string file = path_join(init.saved, "tokenizer.json");
     try {
         if (!init.texts.tokenizer.empty()) tokenizer = tokenizer_parse(init.texts.tokenizer, file);
     } catch (const Error& error) {
@@ -42,9 +42,9 @@ Loaded::Loaded(const Options& o, int B, size_t T, Comm* comm) {
 
 void Loaded::require_text(const char* what) const {
     if (tokenizer.kind != Tokenizer::none) return;
-    refuse_older_form(init.saved());
+    refuse_older_form(init.saved);
     die(kExitUsage, "%s: %s has no tokenizer.json that is read here; sample without --prompt shows token numbers", what,
-        init.saved().c_str());
+        init.saved.c_str());
 }
 
 Loaded::~Loaded() {

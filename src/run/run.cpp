@@ -63,10 +63,11 @@ std::string make_default_folder(const Options& options) {
 // Returns the run in runs/ whose log was written last; "" if there is none.
 std::string newest_run() {
     std::pair<std::filesystem::file_time_type, std::string> newest = {std::filesystem::file_time_type::min(), ""};
-    for (const std::string& log : expand_glob("runs/*/metrics.jsonl")) {
+    if (!is_directory("runs")) return "";
+    for (const std::string& name : list_directory("runs")) {
         std::error_code error;
-        const auto written = std::filesystem::last_write_time(log, error);
-        if (!error) newest = std::max(newest, {written, real_path(parent_folder(log))});
+        const auto written = std::filesystem::last_write_time("runs/" + name + "/metrics.jsonl", error);
+        if (!error) newest = std::max(newest, {written, real_path("runs/" + name)});
     }
     return newest.second;
 }
@@ -129,7 +130,7 @@ std::string choose_folder(const Options& o, Run* run) {
     // The lock comes before the choice of a checkpoint, because a run that holds the lock may be saving a newer one.
     if (!o.dry_run && is_directory(folder)) lock_run(run);
     const bool newest = o.resume == "auto" || real_path(o.resume) == folder;
-    run->checkpoint = newest ? find_checkpoint(folder) : resolve_model_folder(o.resume);
+    run->checkpoint = newest ? find_checkpoint(folder) : whole_checkpoint(o.resume);
     if (!run->resumed() && (file_exists(latest) || has_saved(folder)))
         die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; if ckpt/ is on another "
             "disk, mount that; --force begins again", folder.c_str());

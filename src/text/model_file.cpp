@@ -330,5 +330,5 @@ void read_model_file(const std::string& path, Arena theirs, const Arena& arena, 
         weights.tensors = cut_llmc(path, weights.tensors[0], theirs.tensors);
     if (has_own_head(weights, theirs.tensors[0]))
         die_content(path + ": output.weight", "another than token_embd.weight", "a tied head");
-    read_safetensors(weights, arena, "", values, &theirs);
+    read_tensors(find_tensors(weights, theirs.tensors), theirs, arena, values);
 }

@@ -10,7 +10,7 @@
 #pragma once
 #include <map>
 #include <span>
-#include "src/checkpoint/safetensors.h"
+#include "src/text/tensor_files.h"
 
 struct ModelFile {
     std::string config_json;        // as a Hugging Face folder would contain it
@@ -21,7 +21,7 @@ struct ModelFile {
     std::vector<float> divisors = {};       // of the angles: GGUF's rope_freqs.weight
 };
 ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: it is not as above
-// Fills arena.n floats with the file's weights. theirs: see read_safetensors. The rows of Llama's q and k stay in
+// Fills arena.n floats with the file's weights. theirs: see read_tensors. The rows of Llama's q and k stay in
 // GGUF's order: the llama.cpp project rotates neighbouring elements of a head, where transformers pairs its two halves.
 // scratch: a file in which Q8_0 becomes F32, exactly, and which is removed again.
 void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values,

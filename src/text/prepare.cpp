@@ -6,10 +6,10 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/checkpoint/safetensors.h"
 #include "src/data/vocabulary.h"
 #include "src/text/model_texts.h"
 #include "src/text/questions.h"
+#include "src/text/tensor_files.h"
 
 using ull = unsigned long long;
 

@@ -12,7 +12,7 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <new>
-#include "models/config.h"
+#include "models/config_reader.h"
 #include "models/llama.h"
 #include "models/tuning.h"
 #include "src/app/init.h"
@@ -24,6 +24,7 @@
 #include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "src/text/model_file.h"
+#include "src/text/model_folder.h"
 #include "src/comm/comm.cpp"
 #include "src/comm/rendezvous.cpp"
 #include "src/data/prepared.h"
@@ -213,7 +214,7 @@ void safetensors(std::string_view) {
         arena_layout({{"wte.weight", 16, 2, 3, false, 0, true}, {"h.0.attn.c_proj.weight", 2, 2, 2, true, 0, true}});
     const SafeTensors tensors = open_safetensors(file("m.safetensors"));
     std::vector<float> values(arena.n);
-    read_safetensors(tensors, arena, "", values.data());
+    read_tensors(find_tensors(tensors, arena.tensors), arena, arena, values.data());
 }
 void model_file(const char* name) {
     static const Arena arena = arena_layout({{"transformer.wte.weight", 16, 8, 3, false, 0, true},
@@ -251,7 +252,9 @@ void merge(std::string_view in) {
     file("./adapter_config.json", next_word(&in, '\0'));
     file("./adapter_model.safetensors", in);
     std::vector<float> values(arena.n);
-    load_tuned(values.data(), arena, ".");
+    const Tuned tuned = read_tuned(".");
+    for (const Adapter& a : find_adapters(".", tuned, arena.tensors))
+        add_adapter(&values[a.begin], a.rows, 2, tuned.rank, tuned.scale, {a.A, a.B});
 }
 void adapter(std::string_view in) {
     file("./adapter_config.json", in);
@@ -660,7 +663,7 @@ struct Target {
 const std::vector<Target>& targets() {
     static const std::vector<Target> all = {
         {"safetensors",
-         "safetensors arena json unicode",
+         "safetensors tensor_files arena json unicode",
          safetensors,
          2,
          kRoom,
@@ -669,22 +672,23 @@ const std::vector<Target>& targets() {
                  "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") +
           std::string(20, '\1')}},
         {"gguf",
-         "model_file safetensors config tokenizer tokenizer_files json unicode",
+         "model_file safetensors tensor_files config_reader tokenizer tokenizer_files json unicode",
          gguf,
          kTables,
          kCodePoints,
          {gguf_model()}},
-        {"gguf_keys", "model_file config llama_config json unicode", gguf_keys, 16, kRoom,
+        {"gguf_keys", "model_file config_reader llama_reader json unicode", gguf_keys, 16, kRoom,
          {llama_keys(6), llama_keys(12)}},
-        {"llmc", "model_file safetensors config json unicode", llmc, 2, kRoom, {llmc_model()}},
+        {"llmc", "model_file safetensors tensor_files config_reader json unicode", llmc, 2, kRoom, {llmc_model()}},
         {"config",
-         "config model shape gpt2 lstm llama llama_config qwen2 qwen3 json unicode",
+         "config config_reader model shape gpt2 lstm llama llama_config llama_reader qwen2 qwen3 json unicode",
          config,
          2,
          kLittle,
          {gpt2_config(), llama_config()}},
-        {"adapter", "tuning lora json unicode", adapter, 2, kLittle, {tuned_config_json(8, 16, "all", {}, ".")}},
-        {"merge", "init tuning lora safetensors arena json unicode", merge, 4, kRoom, {adapter_files()}},
+        {"adapter", "model_folder json unicode", adapter, 2, kLittle, {tuned_config_json(8, 16, "all", {}, ".")}},
+        {"merge", "model_folder tuning lora safetensors tensor_files arena json unicode", merge, 4, kRoom,
+         {adapter_files()}},
         {"task", "questions tokenizer json unicode", task, 64, kRoom,
          {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"
           "{\"ctx\":\"\",\"endings\":[\"x\"],\"label\":\"0\"}"}},

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <sstream>
 #include <vector>
-#include "models/config.h"
+#include "models/config_reader.h"
 #include "models/llama.h"
 #include "models/llama_ops.h"
 #include "optimizers/adamw.h"

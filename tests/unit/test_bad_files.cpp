@@ -355,10 +355,10 @@ std::vector<Case> cases() {
         {"model", "m.bin", llmc_model + std::string(4, '\0'), 65, "size: got"},
         {"model", "m.bin", llmc_model.substr(0, llmc_model.size() - 4) + nan, 65, "is nan"},
         // ---- a checkpoint of a run, its DONE right: optimizer, state
-        {"resume", "optim.safetensors", "", 65, "is it a safetensors file"},
-        {"resume", "optim.safetensors", checkpoint.at("model.safetensors"), 65, "another optimizer"},
+        {"resume", "optim.safetensors", "", 65, "other tensors"},
+        {"resume", "optim.safetensors", checkpoint.at("model.safetensors"), 65, "other tensors"},
         {"resume", "optim.safetensors", with("optim.safetensors", size_t(-4), nan), 65, "is nan"},
-        {"resume", "model.safetensors", checkpoint.at("optim.safetensors"), 65, "it is missing"},
+        {"resume", "model.safetensors", checkpoint.at("optim.safetensors"), 65, "other tensors"},
         {"resume", "state.json", "", 65, "state.json: byte 0"},
         {"resume", "state.json", "[]", 65, "it is missing"},
         {"resume", "state.json", state("\"step\":1", "\"step\":-1"), 65, "step: got -1"},

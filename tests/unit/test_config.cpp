@@ -2,7 +2,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cstring>
-#include "models/config.h"
+#include "models/config_reader.h"
 #include "models/llama.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

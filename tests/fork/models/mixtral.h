@@ -7,7 +7,7 @@
 //
 // The training loss is the cross entropy plus --aux-loss times aux_loss; the loss that is reported is the first alone.
 #pragma once
-#include "models/llama.h"
+#include "models/llama_reader.h"
 
 constexpr LlamaKind kMixtral = {.bias = false, .norms = false, .experts = true};
 
@@ -35,6 +35,10 @@ inline void mixtral_experts(std::vector<TensorSpec>* table, const Shape& shape, 
                           {{expert + "w1.weight", F}, {expert + "w3.weight", F}}});
         table->push_back({expert + "w2.weight", C, F, C, false, 0.02f, true});
     }
+}
+
+inline void mixtral_read(const Json& config, Shape* shape, const char* what) {
+    read_llama(config, shape, kMixtral, what);
 }
 
 inline const ModelInfo mixtral_info = [] {

@@ -23,6 +23,7 @@ inline std::vector<TensorSpec> trail_tensors(const Shape& c) {
     };
 }
 
+inline constexpr ConfigReader trail_read = nullptr;
 inline const ModelInfo trail_info = {
     .name = "trail",
     .title = "Trail",
