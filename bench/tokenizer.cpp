@@ -4,7 +4,7 @@
 //   build/bench/tokenizer encode VOCAB TEXT OUT    prints the seconds of a first pass (nothing in the cache) and of a
 //   second; OUT: int32 tokens build/bench/tokenizer train N TEXT OUT         prints the seconds to learn a vocabulary
 //   of N tokens; OUT: tokenizer.json
-#include "src/text/tokenizer.h"
+#include "tools/text/tokenizer.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -5,7 +5,7 @@
 #   recipes/chat.sh --smoke [OUT]         the same, small: makes a model and conversations first
 #
 # MODEL: a Hugging Face folder (GPT-2, Llama, SmolLM2, Qwen2) or a run. CHAT: a .jsonl of conversations, as
-# src/text/chat.h describes them; their last tenth is for validation. Paths are relative to the repository.
+# tools/text/chat.h describes them; their last tenth is for validation. Paths are relative to the repository.
 #
 # What to expect: the loss counts the assistant's tokens only, so it is lower than that of the same model on text. It
 # falls within a few hundred steps. One to three passes over the conversations are common. If the validation loss rises

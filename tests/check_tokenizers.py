@@ -62,7 +62,7 @@ def is_known(code):
 
 
 def texts(shakespeare):
-    files = sorted(glob.glob("*/*.h") + glob.glob("src/*/*.cpp") + glob.glob("docs/*.md"))
+    files = sorted(glob.glob("*/*.h") + glob.glob("src/*/*.cpp") + glob.glob("tools/*/*.cpp") + glob.glob("docs/*.md"))
     sources = [open(f, encoding="utf-8").read() for f in files]
     yield from sources
     for at in range(0, len(shakespeare), 100000):

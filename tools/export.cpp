@@ -20,8 +20,8 @@
 #include "src/base/json.h"
 #include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/text/chat.h"
-#include "src/text/model_file.h"
+#include "tools/text/chat.h"
+#include "tools/text/model_file.h"
 #include "tools/rope.h"
 #include "tools/tool.h"
 

@@ -6,7 +6,7 @@
 //     chat_template.jinja   if the file has one
 //
 // Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer or --crc train_gpt
-// asks for a model, whose path is the request: src/text/model_folder.h.
+// asks for a model, whose path is the request: tools/text/model_folder.h.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -16,9 +16,9 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
-#include "src/text/model_file.h"
-#include "src/text/model_folder.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/model_file.h"
+#include "tools/text/model_folder.h"
+#include "tools/text/tokenizer.h"
 #include "tools/rope.h"
 #include "tools/tool.h"
 

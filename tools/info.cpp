@@ -17,10 +17,10 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/shards.h"
 #include "src/run/log.h"
-#include "src/text/model_file.h"
-#include "src/text/tensor_files.h"
-#include "src/text/text.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/model_file.h"
+#include "tools/text/tensor_files.h"
+#include "tools/text/text.h"
+#include "tools/text/tokenizer.h"
 #include "tools/tool.h"
 
 namespace {

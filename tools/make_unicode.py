@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_unicode.py -- writes src/text/unicode_tables.h: letters (L*), numbers (N*) and white space, and what NFC asks.
+"""make_unicode.py -- writes tools/text/unicode_tables.h: letters (L*), numbers (N*) and white space, and what NFC asks.
 
-    python3 tools/make_unicode.py > src/text/unicode_tables.h          (needs: pip install tokenizers==0.23.3)
+    python3 tools/make_unicode.py > tools/text/unicode_tables.h          (needs: pip install tokenizers==0.23.3)
 
 Classes are Unicode 16.0's, by which tiktoken 0.14 and tokenizers 0.23 cut a text: all 1,112,064 code points agree with
 both. Python 3.14 has it; for another Python: pip install unicodedata2==16.0.0. NFC is that of tokenizers 0.23, which

@@ -26,10 +26,10 @@
 #include "src/base/lock.h"
 #include "src/data/prepared.h"
 #include "src/data/shards.h"
-#include "src/text/chat.h"
-#include "src/text/prepare.h"
-#include "src/text/text.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/chat.h"
+#include "tools/text/prepare.h"
+#include "tools/text/text.h"
+#include "tools/text/tokenizer.h"
 #include "tools/tool.h"
 
 namespace {

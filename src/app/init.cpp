@@ -18,7 +18,7 @@ static ModelTexts read_texts(const std::string& folder, Comm* comm) {
     return texts;
 }
 
-// ---- what build/import answers: src/text/model_folder.cpp
+// ---- what build/import answers: tools/text/model_folder.cpp
 
 static const char* const kAnswer = "what build/import answers";
 

@@ -1,4 +1,4 @@
-// tasks.cpp -- scores multiple-choice questions (src/data/data.h). src/text/questions.h makes the tokens.
+// tasks.cpp -- scores multiple-choice questions (src/data/data.h). tools/text/questions.h makes the tokens.
 #include "src/app/app.h"
 #include <algorithm>
 #include <cmath>

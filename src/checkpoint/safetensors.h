@@ -1,5 +1,5 @@
 // safetensors.h -- writes Hugging Face's tensor files, and reads what it wrote and what build/import has found in
-// others. src/text/tensor_files.h opens files of other programs.
+// others. tools/text/tensor_files.h opens files of other programs.
 //
 //     8 bytes   N, little-endian: length of the header
 //     N bytes   {"__metadata__":{"format":"pt"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]},...}

@@ -7,10 +7,10 @@
 // begin token, if they have one, before each document or single text, and end-of-text behind each document.
 //
 // The validation data are val_data; else the files of `data` that are named val, valid, dev or eval (sources.h in
-// src/text has all names); else the last tenth of `data`. That is a tenth of the characters of a single text, of the
+// tools/text has all names); else the last tenth of `data`. That is a tenth of the characters of a single text, of the
 // tokens of token files, or the documents that begin in the last tenth of the bytes, at least one.
 //
-// Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
+// Each conversation (tools/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 // prepared.h -- the messages between the trainer and build/prep. The trainer sends DataOptions, and build/prep answers
 // with folders in a cache: the tokens of each text, and the vocabulary. A message is JSON on one line. What build/prep
-// does with messages is in src/text/answer.cpp.
+// does with messages is in tools/text/answer.cpp.
 #pragma once
 #include <functional>
 #include <string>

@@ -11,7 +11,7 @@
 enum class Format {
     text,   // plain text: each file is one document; only build/prep tells the first four apart
     jsonl,  // JSON objects; the "text" of each is a document
-    chat,   // JSON objects; each is a conversation (src/text/chat.h)
+    chat,   // JSON objects; each is a conversation (tools/text/chat.h)
     pairs,  // JSON objects; each is a prompt and its completion
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
     llmc,   // llm.c's header, then uint16, or uint32 for Llama 3

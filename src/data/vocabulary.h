@@ -1,4 +1,4 @@
-// vocabulary.h -- reads a Vocabulary from a folder that build/prep has written (src/text/prepare.cpp):
+// vocabulary.h -- reads a Vocabulary from a folder that build/prep has written (tools/text/prepare.cpp):
 //
 //     vocabulary.json  names and numbers    bytes.bin  u32 length and bytes of each token    files/  tokenizer.json ...
 #pragma once

@@ -14,7 +14,7 @@
 # has a line per run: the build, a checksum of the reader's sources without their comments, inputs, inputs a second, the
 # commit. A change of the reader starts a new count.
 cd "$(dirname "$0")/../.."
-# inputs: clang++ FUZZ_FAST FUZZ_RUNS src/base src/comm src/data src/checkpoint src/options */text/* tools
+# inputs: clang++ FUZZ_FAST FUZZ_RUNS src/base src/comm src/data src/checkpoint src/options tools
 # inputs: models/*.h optimizers/*.h
 . tests/lib.sh
 clang=${FUZZ_CXX:-clang++}
@@ -39,9 +39,10 @@ flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
 [ -f build/models.h ] && [ -f build/optimizers.h ] || ./configure >"$tmp/x.log" || { fail fuzz "configure"; summary
     exit 1; }
 # All sources that no backend compiles, but for the program's own and for those that fuzz.cpp includes.
-sources=$(grep -L 'namespace BACKEND' src/*/*.cpp src/*/*/*.cpp models/*.cpp optimizers/*.cpp |
+sources=$(grep -L 'namespace BACKEND' src/*/*.cpp src/*/*/*.cpp tools/*/*.cpp models/*.cpp optimizers/*.cpp |
     grep -vE '/(main|program|checkpoint|comm|rendezvous)\.cpp$')
-newest=$(ls -t src/*/*.h src/*/*.cpp src/*/*/* models/*.h models/*.cpp optimizers/*.h tools/* tests/fuzz/* | head -n 1)
+newest=$(ls -t src/*/*.h src/*/*.cpp src/*/*/* models/*.h models/*.cpp optimizers/*.h tools/*.* tools/*/* tests/fuzz/* |
+    head -n 1)
 if [ ! -x $dir/fuzz ] || [ "$newest" -nt $dir/fuzz ]; then
     rm -f $dir/*.o                                      # a removed source must leave none that is linked
     for f in $sources tests/fuzz/fuzz.cpp; do echo "$f"; done |
@@ -58,7 +59,7 @@ for t in ${*:-$(cut -d' ' -f1 "$tmp/list")}; do
     mkdir -p build/fuzz/$t
     reader=$(for f in $(sed -n "s/^$t //p" "$tmp/list"); do
         cat src/*/$f.h src/*/$f.cpp src/*/*/$f.h src/*/*/$f.cpp models/$f.h models/$f.cpp tools/$f.h tools/$f.cpp \
-            2>/dev/null
+            tools/*/$f.h tools/*/$f.cpp 2>/dev/null
     done | sed 's,//.*,,; s/ *$//' | sha256sum | cut -c1-12)
     before=$(awk -v key="$kind $reader" '$1 " " $2 == key { n += $3 } END {
         print n + 0 }' build/fuzz/$t.runs 2>/dev/null || echo 0)

@@ -184,7 +184,7 @@ expect "another program's lm has its name" 0 "/lm_mine: --threads 1 eval a b\$" 
     "$tmp/kinds/train_gpt_mine" --threads 1 eval 'a b'
 rm "$tmp/kinds/lm_mine"
 expect "or is lm" 0 '/lm: eval ' "$tmp/kinds/train_gpt_mine" eval "$out"
-# What the linker took of src/lm; of what reads a terminal the C library's function is left.
+# What the linker took of tools/lm; of what reads a terminal the C library's function is left.
 of_lm() { nm -C "$1" | grep -oE ' cpu::(sample|chat|eval|Loaded::Loaded)\(| getchar@| getc@' | sort -u; }
 of_training() { nm -C "$1" | grep -oE ' (cpu::train|report_step|checkpoints_start)\(' | sort -u; }
 check "lm has all of the commands" test "$(of_lm "$lm" | wc -l)" -ge 5

@@ -9,7 +9,7 @@ allowed() {
         src/base) echo '' ;;
         src/comm) echo 'src/base' ;;
         src/data|src/checkpoint) echo 'src/base src/comm' ;;
-        src/text) echo 'src/base src/data src/checkpoint models kernels' ;;
+        tools/text) echo 'src/base src/data src/checkpoint models kernels' ;;
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base src/checkpoint kernels build' ;;
@@ -18,11 +18,11 @@ allowed() {
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
         src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers' \
             'kernels build' ;;
-        src/lm) echo 'src/app src/options src/run src/base src/comm src/data src/text src/ddp models kernels' ;;
+        tools/lm) echo 'src/app src/options src/run src/base src/comm src/data tools/text src/ddp models kernels' ;;
     esac
 }
 folder_of() {       # FILE: its room
-    case $1 in src/*) echo "$1" | cut -d/ -f1-2 ;; *) echo "${1%%/*}" ;; esac
+    case $1 in src/*|tools/*/*) echo "$1" | cut -d/ -f1-2 ;; *) echo "${1%%/*}" ;; esac
 }
 arrows() {          # ROOM [MORE FILES]: the includes that point the wrong way
     room=$1
@@ -39,7 +39,7 @@ points_one_way() {
     cat "$tmp/arrows"
     [ ! -s "$tmp/arrows" ]
 }
-for room in src/base src/comm src/data src/checkpoint src/text src/ddp src/options src/run src/app src/lm \
+for room in src/base src/comm src/data src/checkpoint tools/text src/ddp src/options src/run src/app tools/lm \
     optimizers models kernels; do
     check "$room includes what it may" points_one_way $room
 done
@@ -52,7 +52,7 @@ check "a wrong arrow is noticed" noticed
 # The linker's word: what only the tools and lm are made of is not in train_gpt. Weak symbols are of headers.
 build=${TOOLS:-$PWD/build}
 strong() { nm --defined-only "$@" 2>"$tmp/nm.log" | awk '$2 ~ /[TDBR]/ && $3 != "main" { print $3 }' | sort -u; }
-of_tools() { strong "$build"/src/text/*.o "$build"/cpu/src/lm/*.o "$build"/*.tools/*.o; }
+of_tools() { strong "$build"/tools/text/*.o "$build"/cpu/tools/lm/*.o "$build"/*.tools/*.o; }
 shared_with() { of_tools >"$tmp/of_tools"; strong "$1" | comm -12 "$tmp/of_tools" - >"$tmp/shared"; }
 none_in() {
     shared_with "$1"
@@ -60,7 +60,7 @@ none_in() {
     [ ! -s "$tmp/shared" ] || { cat "$tmp/shared"; return 1; }
 }
 some_in() { shared_with "$1"; grep -q "$2" "$tmp/shared"; }
-check 'nothing of src/text, src/lm and tools is in train_gpt' none_in "$train"
+check 'nothing of tools is in train_gpt' none_in "$train"
 check 'the tokenizers are in prep, where this looks' some_in "$build/prep" tokenizer
 check 'the commands are in lm, where this looks' some_in "$build/lm" eval
 

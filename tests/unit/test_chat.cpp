@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include "src/base/file.h"
 #include "src/data/data.h"
-#include "src/text/chat.h"
+#include "tools/text/chat.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/text.h"

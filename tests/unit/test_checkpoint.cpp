@@ -22,9 +22,9 @@
 #include "optimizers/optimizer.h"
 #include "src/base/json.h"
 #include "src/checkpoint/saver.h"
-#include "src/text/model_file.h"
-#include "src/text/model_folder.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/model_file.h"
+#include "tools/text/model_folder.h"
+#include "tools/text/tokenizer.h"
 #include "tests/test.h"
 #include "tests/unit/synced.h"
 

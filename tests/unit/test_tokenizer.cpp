@@ -9,8 +9,8 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
-#include "src/text/tokenizer.h"
-#include "src/text/unicode.h"
+#include "tools/text/tokenizer.h"
+#include "tools/text/unicode.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 

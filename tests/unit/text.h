@@ -1,7 +1,7 @@
 // text.h -- opens texts in a test's own process: ask_prep here takes the place of the one that runs build/prep.
 #pragma once
 #include "src/data/prepared.h"
-#include "src/text/prepare.h"
+#include "tools/text/prepare.h"
 #include "tests/unit/folder.h"
 
 inline const std::string& test_cache() {

@@ -1,10 +1,10 @@
 // jinja.cpp -- see jinja.h. Grammar and precedences are those of Jinja 3.1.
-#include "src/text/jinja.h"
+#include "tools/text/jinja.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
-#include "src/text/unicode.h"
+#include "tools/text/unicode.h"
 
 using Text = std::u32string;
 using View = std::u32string_view;

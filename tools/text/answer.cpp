@@ -1,6 +1,6 @@
 // answer.cpp -- build/prep's side of the messages to and from the trainer (src/data/prepared.h).
 #include "src/base/common.h"
-#include "src/text/prepare.h"
+#include "tools/text/prepare.h"
 
 DataOptions parse_data_request(const std::string& request) {
     const char* const what = "request";

@@ -15,7 +15,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/data/data.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/tokenizer.h"
 
 namespace {
 // A class of transformers 4.44, the tokens that it takes where the files name none, and whether it makes the

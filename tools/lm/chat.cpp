@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <unistd.h>
-#include "src/lm/lm.h"
+#include "tools/lm/lm.h"
 
 namespace BACKEND {
 

@@ -1,6 +1,6 @@
 // tensor_files.cpp -- checks each number in a file against the file's size before it is used, so that a damaged number
 // cannot decide how much memory is allocated.
-#include "src/text/tensor_files.h"
+#include "tools/text/tensor_files.h"
 #include <algorithm>
 #include <map>
 #include <set>

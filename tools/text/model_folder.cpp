@@ -1,5 +1,5 @@
 // model_folder.cpp -- see model_folder.h.
-#include "src/text/model_folder.h"
+#include "tools/text/model_folder.h"
 #include <algorithm>
 #include <cmath>
 #include "models/config_reader.h"
@@ -8,7 +8,7 @@
 #include "src/base/json.h"
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/text/tensor_files.h"
+#include "tools/text/tensor_files.h"
 
 using Convert = std::function<std::string(const std::string& file)>;
 

@@ -1,8 +1,8 @@
 // sample.cpp -- the command sample: continues --prompt.
 #include <cstdio>
-#include "src/lm/lm.h"
+#include "tools/lm/lm.h"
 #include "src/run/run.h"
-#include "src/text/text.h"
+#include "tools/text/text.h"
 
 namespace BACKEND {
 

@@ -12,8 +12,8 @@
 #include <vector>
 #include "src/base/json.h"
 #include "src/data/shards.h"
-#include "src/text/jinja.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/jinja.h"
+#include "tools/text/tokenizer.h"
 
 struct Turn {
     std::string role, content;                              // role: system, user or assistant

@@ -7,8 +7,8 @@
 #include <vector>
 #include "src/base/common.h"
 #include "src/base/json.h"
-#include "src/text/chat.h"
-#include "src/text/sources.h"
+#include "tools/text/chat.h"
+#include "tools/text/sources.h"
 
 using Progress = std::function<void()>;      // called often while a function works; it may throw
 

@@ -1,11 +1,11 @@
 // questions.cpp -- see questions.h.
-#include "src/text/questions.h"
+#include "tools/text/questions.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
-#include "src/text/text.h"
+#include "tools/text/text.h"
 
 static size_t characters(const std::string& text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));

@@ -5,8 +5,8 @@
 #include <queue>
 #include <unordered_map>
 #include "src/base/common.h"
-#include "src/text/tokenizer.h"
-#include "src/text/unicode.h"
+#include "tools/text/tokenizer.h"
+#include "tools/text/unicode.h"
 
 namespace {
 // Holds every distinct piece once, one after another. Merging a pair visits only the places where it occurs, so

@@ -3,8 +3,8 @@
 #include <string>
 #include "src/app/app.h"
 #include "src/app/init.h"
-#include "src/text/chat.h"
-#include "src/text/model_texts.h"
+#include "tools/text/chat.h"
+#include "tools/text/model_texts.h"
 
 namespace BACKEND {
 

@@ -5,8 +5,8 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/shards.h"
-#include "src/text/tokenizer.h"
-#include "src/text/unicode.h"
+#include "tools/text/tokenizer.h"
+#include "tools/text/unicode.h"
 
 namespace {
 // The files write each byte as a printable character: 33..126, 161..172 and 174..255 as themselves, the other 68 in

@@ -1,7 +1,7 @@
 // loaded.cpp -- see lm.h.
 #include <algorithm>
 #include "src/base/file.h"
-#include "src/lm/lm.h"
+#include "tools/lm/lm.h"
 
 namespace BACKEND {
 

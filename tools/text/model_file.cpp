@@ -1,6 +1,6 @@
 // model_file.cpp -- checks each number in a file against the file's size before use; no such number alone decides how
 // much memory is allocated.
-#include "src/text/model_file.h"
+#include "tools/text/model_file.h"
 #include <algorithm>
 #include <array>
 #include <charconv>

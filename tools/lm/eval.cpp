@@ -4,10 +4,10 @@
 #include "src/base/json.h"
 #include "src/base/numbers.h"
 #include "src/ddp/transport.h"
-#include "src/lm/lm.h"
+#include "tools/lm/lm.h"
 #include "src/run/run.h"
-#include "src/text/questions.h"
-#include "src/text/text.h"
+#include "tools/text/questions.h"
+#include "tools/text/text.h"
 
 namespace BACKEND {
 

@@ -1,5 +1,5 @@
 // text.cpp -- see text.h.
-#include "src/text/text.h"
+#include "tools/text/text.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"

@@ -1,9 +1,9 @@
 // unicode.cpp -- the classes of code points, and NFC (Unicode 16, 3.11).
-#include "src/text/unicode.h"
+#include "tools/text/unicode.h"
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
-#include "src/text/unicode_tables.h"
+#include "tools/text/unicode_tables.h"
 
 namespace {
 struct Numbers {                            // reads the numbers of a table in unicode_tables.h

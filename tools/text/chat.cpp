@@ -1,9 +1,9 @@
 // chat.cpp -- see chat.h. It reads the formats of OpenAI, ShareGPT, Alpaca and trl.
-#include "src/text/chat.h"
+#include "tools/text/chat.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/text/unicode.h"
+#include "tools/text/unicode.h"
 
 namespace {
 

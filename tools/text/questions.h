@@ -9,7 +9,7 @@
 // stands between characters that are written without blanks. A text that is too long loses its beginning.
 #pragma once
 #include "src/data/data.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/tokenizer.h"
 
 // A row has at most T inputs, which are T + 1 tokens. What stands before a document in training stands before a
 // context; before an empty one at least what ends a text. kExitNoInput; kExitBadContent with file, line and field;

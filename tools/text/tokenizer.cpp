@@ -1,12 +1,12 @@
 // tokenizer.cpp -- the splits, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding.
-#include "src/text/tokenizer.h"
+#include "tools/text/tokenizer.h"
 #include <algorithm>
 #include <climits>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 #include "src/base/common.h"
-#include "src/text/unicode.h"
+#include "tools/text/unicode.h"
 
 // ---- the splits: regular expressions, matched by hand
 

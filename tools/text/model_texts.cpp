@@ -1,5 +1,5 @@
 // model_texts.cpp -- see model_texts.h.
-#include "src/text/model_texts.h"
+#include "tools/text/model_texts.h"
 #include <algorithm>
 #include "src/base/common.h"
 

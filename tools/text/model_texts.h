@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 #include "src/data/data.h"
-#include "src/text/chat.h"
-#include "src/text/tokenizer.h"
+#include "tools/text/chat.h"
+#include "tools/text/tokenizer.h"
 
 // Returns what training needs to know of a tokenizer, without `files`. config: the text of the model's config.json;
 // "": it is a new one.

@@ -2,7 +2,7 @@
 // goes into a cache (src/base/cache.h), so that the next start on the same text reads it at once.
 #pragma once
 #include "src/data/prepared.h"
-#include "src/text/text.h"
+#include "tools/text/text.h"
 
 // What --data, --val-data, --tokenizer, --chat-template and the model of --init mean together.
 struct TextChoice {

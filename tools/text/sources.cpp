@@ -1,5 +1,5 @@
 // sources.cpp -- see sources.h.
-#include "src/text/sources.h"
+#include "tools/text/sources.h"
 #include <algorithm>
 #include <cctype>
 #include <fnmatch.h>
@@ -7,7 +7,7 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
-#include "src/text/chat.h"
+#include "tools/text/chat.h"
 
 // Appends the existing paths that consist of `done` and a match of the pattern `rest`. This does not use glob(), which
 // mistakes an error in the middle of reading a folder for the folder's end.

@@ -1,5 +1,5 @@
 // prepare.cpp -- see prepare.h.
-#include "src/text/prepare.h"
+#include "tools/text/prepare.h"
 #include <algorithm>
 #include <map>
 #include "src/base/cache.h"
@@ -7,9 +7,9 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/vocabulary.h"
-#include "src/text/model_texts.h"
-#include "src/text/questions.h"
-#include "src/text/tensor_files.h"
+#include "tools/text/model_texts.h"
+#include "tools/text/questions.h"
+#include "tools/text/tensor_files.h"
 
 using ull = unsigned long long;
 

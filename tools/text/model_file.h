@@ -10,7 +10,7 @@
 #pragma once
 #include <map>
 #include <span>
-#include "src/text/tensor_files.h"
+#include "tools/text/tensor_files.h"
 
 struct ModelFile {
     std::string config_json;        // as a Hugging Face folder would contain it
