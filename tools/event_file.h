@@ -15,7 +15,6 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/run/log.h"
-#include "src/run/report.h"
 
 namespace event_file {
 
@@ -92,6 +91,15 @@ inline std::string event_records(std::string_view metrics) {
                           event_file::record(now, 0, event_file::field(7, "\x08\x01"));
     for (const auto& [at, one] : records) content += one;
     return content;
+}
+
+// Returns the paths of this program's event files in a folder, sorted.
+inline std::vector<std::string> event_files(const std::string& folder) {
+    std::vector<std::string> paths;
+    for (const std::string& name : list_directory(folder))
+        if (name.starts_with("events.out.tfevents.") && name.find(".lockstep") != name.npos)
+            paths.push_back(path_join(folder, name));
+    return paths;
 }
 
 // Writes a file of them into the folder; returns its path. Throws kExitWrite.

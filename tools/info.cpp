@@ -16,7 +16,7 @@
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/shards.h"
-#include "src/run/log.h"
+#include "tools/metrics.h"
 #include "tools/text/model_file.h"
 #include "tools/text/tensor_files.h"
 #include "tools/text/text.h"

@@ -3,8 +3,8 @@
 // Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the descriptor of the
 // run's folder as the path LOCKSTEP_OUT_DIR. Ranks die with the supervisor. It passes signals on, and kills the others
 // 3 s after a rank failed. kExitPeer or death by a signal starts all ranks again, at most --max-restarts times and
-// until two attempts in a row have saved no checkpoint. After one such, LOCKSTEP_UNSCORED names the newest checkpoint:
-// the next attempt does not evaluate that. --elastic: after two failures with as many ranks half as many start.
+// until two attempts in a row have saved no checkpoint. --elastic: after two failures with as many ranks half as many
+// start.
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -123,6 +123,16 @@ int run_attempt(Job* job) {
     return supervise(job);
 }
 
+// Returns a descriptor that a rank gave through the other end of `socket`; -1: there is none.
+int take_folder(int socket) {
+    Gift gift;
+    int folder = -1;
+    const bool given = recvmsg(socket, &gift.message, MSG_DONTWAIT) > 0;
+    if (const cmsghdr* head = CMSG_FIRSTHDR(&gift.message); given && head)
+        std::memcpy(&folder, CMSG_DATA(head), sizeof folder);
+    return folder;
+}
+
 // Returns the exit code of the job.
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*>& argv) {
     Job job = {.np = np, .argv = argv};
@@ -136,8 +146,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
     if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) die(kExitOther, "--np: socketpair: %s", std::strerror(errno));
     fcntl(ends[1], F_SETFD, FD_CLOEXEC);
     set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(ends[0]));
-    set_variable("LOCKSTEP_BEGAN", format("%.3f", now_seconds()));
-    for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_UNSCORED"}) unsetenv(name);
+    unsetenv("LOCKSTEP_OUT_DIR");
     std::string folder, saved;                      // the run's by descriptor, and the newest checkpoint in it so far
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
     for (;; job.attempt++) {
@@ -149,8 +158,6 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
         newest.resize(std::min(newest.size(), newest.find('\n')));
         fruitless = newest != saved ? 0 : fruitless + 1;
         saved = newest;
-        if (fruitless) set_variable("LOCKSTEP_UNSCORED", saved);
-        else unsetenv("LOCKSTEP_UNSCORED");
         const bool fewer = elastic && ++failed >= 2 && job.np > 1;
         const bool giving_up = fruitless >= 2 && !fewer;
         if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");

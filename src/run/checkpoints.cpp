@@ -111,6 +111,17 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
     c->stall = now_seconds() - begin;
 }
 
+// Returns the score in the log that the weights of `step` got after their save; NaN: there is none. It is behind the
+// line of their last step, if that is there: before that line it would be of another attempt.
+static double logged_score(const std::string& folder, int64_t step) {
+    const std::string path = path_join(folder, "metrics.jsonl"), log = file_exists(path) ? read_file(path) : "";
+    const size_t trained = log.rfind(format("{\"event\":\"train\",\"step\":%lld,", (long long)step - 1));
+    double score = NAN;
+    parse_whole(last_event(trained == log.npos ? log : log.substr(trained),
+                           format("{\"event\":\"val\",\"step\":%lld,\"loss\":", (long long)step)), &score);
+    return score;
+}
+
 RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Data& data,
                           const std::string& device_kind) {
     const std::string path = path_join(run.checkpoint, "state.json"), folder = base_name(run.checkpoint);
@@ -145,15 +156,8 @@ RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Da
     if (scores_differ) return at;
     state.find("best_val").as_double(&at.best_val);
     parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints do not have it
-    const std::string log = path_join(run.folder(), "metrics.jsonl");
-    double score = NAN;                     // of this step: it was saved before
-    if (comm->rank == 0 && file_exists(log))
-        for (const auto& [of, loss] : read_metrics(log).val)
-            if (of == at.step) score = loss;
-    score = comm_gather(comm, score)[0];
-    const char* const left_out = std::getenv("LOCKSTEP_UNSCORED");      // by build/launch
-    at.unscored = std::isnan(score) && !(left_out && left_out == folder && at.step < options->steps);
-    if (std::isnan(score) && !at.unscored) options->changed.push_back(folder + " gets no score: a rank was lost in it");
+    const double score = comm_gather(comm, comm->rank == 0 ? logged_score(run.folder(), at.step) : NAN)[0];
+    at.unscored = std::isnan(score);
     if (score < at.best_val) at.best_val = score, at.best_step = at.step;
     return at;
 }

@@ -29,37 +29,8 @@ static int write_all(int fd, std::string* text, int patience) {
     return 0;
 }
 
-// Adds an event to *metrics.
-static void read_event(const Json& line, const char* what, Metrics* metrics) {
-    const std::string event = line.get_string("event", what);
-    const uint64_t number = line.get_u64("step", what);
-    if (number >= INT64_MAX) return;
-    double loss = NAN;                                      // null: the run had a NaN here
-    line.find("loss").as_double(&loss);
-    const int64_t step = int64_t(number);
-    // A "resume" event drops the points from `resumed` on, because the run went back to the state after `step` steps.
-    const auto add = [&](const char* kind, LossPoints* points, int64_t resumed) {
-        const int64_t first = event == kind ? step : event == "resume" ? resumed : INT64_MAX;
-        while (!points->empty() && points->back().first >= first) points->pop_back();
-        if (event == kind) points->push_back({step, loss});
-    };
-    add("train", &metrics->train, step);
-    add("val", &metrics->val, step + 1);
-}
-
 double unix_seconds() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-Metrics read_metrics(const std::string& path) {
-    Metrics metrics;
-    const std::string text = read_file(path);
-    std::string_view rest = text;
-    rest = rest.substr(0, rest.rfind('\n') + 1);            // npos + 1 is 0; an incomplete line is being written
-    while (!rest.empty()) try {
-        read_event(parse_json(next_word(&rest, '\n'), path.c_str()), path.c_str(), &metrics);
-    } catch (const Error&) {}                               // skips a torn or foreign line
-    return metrics;
 }
 
 Log::Log(const std::string& out_dir, bool resumed) {

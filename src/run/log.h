@@ -4,19 +4,9 @@
 // invalid: all events of steps after n, and the "train" and "warn" events of step n. A failed write does not end a run:
 // lines wait in memory (up to 4 MiB), and console output that nobody reads is lost.
 #pragma once
-#include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 #include "src/base/json.h"
 
-using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, loss) in order of step
-// What read_metrics returns: the losses of metrics.jsonl without the lines that a resume made invalid. It skips lines
-// that are no events. It throws kExitNoInput.
-struct Metrics {
-    LossPoints train, val;
-};
-Metrics read_metrics(const std::string& path);
 double unix_seconds();                          // seconds since 1970: the clock of the events' "time"
 
 struct Log {

@@ -79,15 +79,11 @@ static void write_facts(Reporter* r, int64_t step) {
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 
-// Returns a warning if the log mentions, since its last "resume", a checkpoint of a later step than `step` whose folder
-// is missing. Else returns "".
+// Returns a warning if the last checkpoint in the log is of a later step than `step`, and its folder is missing. Else
+// returns "".
 static std::string missing_save(const std::string& folder, int64_t step) {
-    const std::string log = read_file(path_join(folder, "metrics.jsonl")), event = "{\"event\":\"ckpt\",\"step\":";
-    const size_t at = log.rfind(event), resumed = log.rfind("{\"event\":\"resume\"");
-    if (at == log.npos || (resumed != log.npos && resumed > at)) return "";
-    std::string_view rest = std::string_view(log).substr(at + event.size());
     int64_t saved = 0;
-    parse_whole(next_word(&rest, ','), &saved);
+    parse_whole(last_event(read_file(path_join(folder, "metrics.jsonl")), kSavedEvent), &saved);
     const std::string lost = path_join(folder, format("ckpt/step_%08lld", (long long)saved));
     return saved <= step || is_directory(lost) ? "" :
         "the log tells of " + shown_path(lost) + ", which is not there: is another disk to be mounted on ckpt/?";
@@ -106,8 +102,6 @@ void report_begin(Reporter* r, const RunProgress& at) {
                  describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
     const std::string folder = r->run->folder();
     const std::string lost = missing_save(folder, at.step);                 // by the log of the earlier starts
-    const uint64_t scored = r->data->val.batches(o.batch_size, o.eval_steps);
-    r->guess = double(scored) / double(3 * o.micro_batches());              // an evaluation has no backward
     write_facts(r, at.step);
     report_warning(r, at.step, many_epochs(o, *r->data));
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
@@ -159,13 +153,10 @@ void report_step(Reporter* r, const StepStats& s) {
     for (const auto& [name, value] : s.measures) line.add(name, value);
     r->log->event(line);
 
-    // The first step is often slow. A later one counts at most twice: the process may have been stopped in it.
-    r->pace += r->steps_here < 2 ? s.seconds - r->pace : (std::min(s.seconds, 2 * r->pace) - r->pace) / 20;
-    const int64_t left = o.steps - 1 - s.step, every = o.eval_every;
-    const int64_t scores = every ? ceil_div(o.steps, every) - s.step / every : 0;       // still to come
-    const double each = r->evaluation > 0 ? r->evaluation : r->guess * r->pace;
-    const double now = now_seconds(), eta = double(left) * r->pace + double(scores) * each;
-    const bool edge = r->steps_here++ == 0 || left == 0;
+    const int64_t left = o.steps - 1 - s.step, before = r->steps_here++;
+    r->spent = before < 2 ? s.seconds : r->spent + s.seconds;       // the first step is often slow
+    const double now = now_seconds(), eta = double(left) * r->spent / double(std::max<int64_t>(before, 1));
+    const bool edge = before == 0 || left == 0;
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;
     std::string text = format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
@@ -184,7 +175,7 @@ void report_warning(Reporter* r, int64_t step, const std::string& message) {
 
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds) {
     if (!r->log) return;
-    r->evaluation = seconds;
+    r->spent += seconds;
     r->log->event(JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
     const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
     r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");
@@ -227,8 +218,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (code == kExitDone)
         r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
 
-    r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
-                      .add("wall_s", float(job_seconds())).add("restarts", job_restarts()));
+    r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why));
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");

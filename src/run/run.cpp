@@ -60,18 +60,6 @@ std::string make_default_folder(const Options& options) {
     return folder;
 }
 
-// Returns the run in runs/ whose log was written last; "" if there is none.
-std::string newest_run() {
-    std::pair<std::filesystem::file_time_type, std::string> newest = {std::filesystem::file_time_type::min(), ""};
-    if (!is_directory("runs")) return "";
-    for (const std::string& name : list_directory("runs")) {
-        std::error_code error;
-        const auto written = std::filesystem::last_write_time("runs/" + name + "/metrics.jsonl", error);
-        if (!error) newest = std::max(newest, {written, real_path("runs/" + name)});
-    }
-    return newest.second;
-}
-
 // Locks the run's folder, and ckpt/ in it if there is one, until the process ends. Throws kExitWrite.
 void lock_run(Run* run) {
     run->lock = std::make_shared<FolderLock>();
@@ -81,7 +69,7 @@ void lock_run(Run* run) {
     if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
-// Returns whether the folder holds what a run writes: its config, log, event files or checkpoints. It may hold other
+// Returns whether the folder holds what a run writes: its config, log or checkpoints. It may hold other
 // files, such as the job's own log, and ckpt/, which a user has made as a link to another disk.
 bool has_run(const std::string& folder) {
     const std::string ckpt = path_join(folder, "ckpt");
@@ -89,22 +77,23 @@ bool has_run(const std::string& folder) {
         if (file_exists(path_join(folder, name))) return true;
     for (const std::string& name : is_directory(ckpt) ? list_directory(ckpt) : std::vector<std::string>())
         if (name.find("step_") != name.npos) return true;
-    return is_directory(folder) && !event_files(folder).empty();
+    return false;
 }
 
 // Returns whether the run's log mentions a checkpoint.
 bool has_saved(const std::string& folder) {
     const std::string log = path_join(folder, "metrics.jsonl");
-    return file_exists(log) && read_file(log).find("\"event\":\"ckpt\"") != std::string::npos;
+    return file_exists(log) && !last_event(read_file(log), kSavedEvent).empty();
 }
 
 // Returns the folder of the run that --resume means. kExitNoInput if there is none; kExitUsage if --out-dir is another.
 std::string folder_to_resume(const Options& o) {
     const bool chosen = o.resume != "auto";
-    const std::string folder = chosen ? run_of(o.resume) : o.out_dir.empty() ? newest_run() : real_path(o.out_dir);
+    const std::string named = chosen ? o.resume : "runs/last";
+    const std::string folder = chosen || o.out_dir.empty() ? run_of(named) : real_path(o.out_dir);
     if (folder.empty())
-        die(kExitNoInput, "--resume: got %s, want a run or checkpoint folder%s",
-            chosen ? o.resume.c_str() : "no runs/*", chosen ? "" : "; with --out-dir DIR it begins there at step 0");
+        die(kExitNoInput, "--resume: got %s, want a run or checkpoint folder%s", named.c_str(),
+            chosen ? "" : "; with --out-dir DIR it begins there at step 0");
     if (chosen && !o.out_dir.empty() && run_of(o.out_dir) != folder)
         die(kExitUsage, "--out-dir: got another run than --resume %s; leave it out", o.resume.c_str());
     return folder;
@@ -212,12 +201,9 @@ void name_last(const std::string& folder) {
     std::filesystem::rename("runs/.last", "runs/last", ignored);    // fails if a user has made that a folder
 }
 
-std::vector<std::string> event_files(const std::string& folder) {
-    std::vector<std::string> paths;
-    for (const std::string& name : list_directory(folder))
-        if (name.starts_with("events.out.tfevents.") && name.find(".lockstep") != name.npos)
-            paths.push_back(path_join(folder, name));
-    return paths;
+std::string last_event(const std::string& log, const std::string& event) {
+    const size_t at = log.rfind(event), begin = at + event.size();
+    return at == log.npos ? "" : log.substr(begin, log.find(',', begin) - begin);
 }
 
 void empty_run(const Run& run, bool force) {
@@ -225,7 +211,6 @@ void empty_run(const Run& run, bool force) {
     if (!force || run.resumed()) return;
     remove_checkpoints(run.folder());
     remove_tree(path_join(run.folder(), "config.json"));
-    for (const std::string& path : event_files(run.folder())) remove_tree(path);
 }
 
 // ---- agreement

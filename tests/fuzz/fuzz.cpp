@@ -17,7 +17,6 @@
 #include "models/tuning.h"
 #include "src/app/init.h"
 #include "src/data/vocabulary.h"
-#include "src/run/log.h"
 #include "src/options/options.h"
 #include "src/base/cache.h"
 #include "src/base/cpus.h"
@@ -33,6 +32,7 @@
 #include "tools/text/unicode.h"
 #include "tools/event_file.h"
 #include "tools/serve.h"
+#include "tools/metrics.h"
 #include "tools/tables.h"
 #include "tools/tool.h"
 

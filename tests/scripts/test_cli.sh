@@ -514,7 +514,7 @@ check "runs/last is the last run" last
 check "a finished run says which options had no effect" grep -q \
     'warning: without effect on a finished run: --lr: got 0.007, the run has 0.001' "$tmp/finished.log"
 mkdir "$tmp/bare"
-expect "a first start without --out-dir" 66 'no runs/\*, .* with --out-dir DIR it begins' \
+expect "a first start without --out-dir" 66 'got runs/last, .* with --out-dir DIR it begins' \
     sh -c "cd '$tmp/bare' && '$(realpath "$train")' --resume auto"
 
 expect "a sequence as long as can be" 65 'want at least 2147483648 in' $train --seq-len 2147483647 --batch-size 1 \

@@ -116,12 +116,6 @@ each() {            # a rank is lost in each evaluation
         --out-dir "$tmp/each" >"$tmp/each.log" 2>&1 && same "$tmp/scored" "$tmp/each" && ! grep giving "$tmp/each.log"
 }
 check "each attempt loses a rank in an evaluation, and has saved" each
-left_out() {        # the evaluation of a resumed step loses one, too: the next attempt leaves it out and goes on
-    LOCKSTEP_FAULT="rank=1,step=4,at=eval,do=kill,try=0;rank=1,step=-1,at=eval,do=kill,try=1" timeout 900 $train $job \
-        --save-every 5 --np 2 --out-dir "$tmp/left" >"$tmp/left.log" 2>&1 && ! grep giving "$tmp/left.log" || return 1
-    grep 'step_00000005 gets no score' "$tmp/left.log" && [ "$(weights "$tmp/left")" = "$(weights "$tmp/scored")" ]
-}
-check "an evaluation that loses a rank twice is left out" left_out
 # What lasts longer than 10 s says how far it is: here the evaluation of --init, before the first step.
 slow() {
     LOCKSTEP_FAULT="rank=0,step=-1,at=eval,do=sleep:6" $train $job --save-every 0 --init "$tmp/scored" --eval-steps 3 \

@@ -14,6 +14,7 @@
 #include "src/base/numbers.h"
 #include "src/run/report.h"
 #include "tests/test.h"
+#include "tools/metrics.h"
 
 namespace {
 
@@ -194,13 +195,12 @@ TEST(epochs) {
     }
 }
 
-// The ETA is of the steps and of the evaluations that are left: those take as long as the last one. What a step or an
-// evaluation before it took once, in a process that was stopped or at the start, hardly counts.
+// The ETA is that of the mean step so far, with the evaluations between the steps, but without the first step and an
+// evaluation before it.
 TEST(eta) {
-    const auto text_of = [](int64_t steps, int64_t every, const std::vector<double>& seconds, double scored) {
+    const auto text_of = [](int64_t steps, const std::vector<double>& seconds, double scored) {
         return console([&] {
             TestRun run("", steps, 1);
-            run.o.eval_every = every;
             if (scored < 0) report_score(&run.r, 0, 1, NAN, false, -scored);        // before the first step
             for (size_t i = 0; i < seconds.size(); i++) {
                 StepStats s = step_of(int64_t(i), 1);
@@ -211,15 +211,13 @@ TEST(eta) {
             }
         });
     };
-    const struct { int64_t steps, every; std::vector<double> seconds; double scored; const char* text; } cases[] = {
-        {11, 0, {1}, 0, "eta 0:10\n"}, {11, 0, {59.96}, 0, "eta 10:00\n"}, {11, 0, {9006.1}, 0, "eta 25:01:01\n"},
-        {12, 0, {99, 1}, 0, "eta 0:10\n"},                              // the first step is slow
-        {104, 0, {1, 1, 1, 25}, 0, "eta 1:45\n"},                       // the process was stopped for 24 s
-        {11, 0, {1}, -500, "eta 0:10\n"}, {11, 5, {1}, -30, "eta 1:40\n"},     // an evaluation at the start
-        {3, 1, {1, 1}, 30, "eta 1:01\n"}, {3, 2, {1, 1}, 30, "eta 1:01\n"}, {4, 3, {1, 1}, 30, "eta 1:02\n"},
-        {2, 2, {1, 1}, 30, "eta 0:30\n"}, {2, 0, {1, 1}, 30, "eta 0:00\n"}};
+    const struct { int64_t steps; std::vector<double> seconds; double scored; const char* text; } cases[] = {
+        {11, {1}, 0, "eta 0:10\n"}, {11, {59.96}, 0, "eta 10:00\n"}, {11, {9006.1}, 0, "eta 25:01:01\n"},
+        {12, {99, 1}, 0, "eta 0:10\n"},                                // the first step is slow
+        {104, {1, 1, 1, 25}, 0, "eta 15:00\n"}, {11, {1}, -500, "eta 0:10\n"},
+        {13, {1, 1, 1}, 28, "eta 2:30\n"}, {3, {1, 1, 1}, 28, "eta 0:00\n"}};
     for (const auto& c : cases) {
-        const std::string text = text_of(c.steps, c.every, c.seconds, c.scored);
+        const std::string text = text_of(c.steps, c.seconds, c.scored);
         EXPECT(text.ends_with(c.text), "want %s: %s", c.text, text.c_str());
     }
 }

@@ -4,10 +4,10 @@
 #include <csignal>
 #include <cstring>
 #include "src/base/file.h"
-#include "src/run/log.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 #include "tools/event_file.h"
+#include "tools/metrics.h"
 
 namespace {
 
