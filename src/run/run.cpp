@@ -2,7 +2,6 @@
 #include "src/run/report.h"
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -215,24 +214,17 @@ void empty_run(const Run& run, bool force) {
 
 // ---- agreement
 
-// A rank with a field that rank 0 lacks (the program of its architecture) is also compared with the first such rank.
+// A field that rank 0 lacks, the program of another architecture, is not compared.
 void check_agreement(Comm* comm, const Fields& fields) {
     std::string mine = "\n", differs;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
-    bool compared = false;
-    for (const char* with : {"rank 0", "another rank"}) {
-        const std::string first = comm_first_text(comm, compared ? "" : mine);
-        if (compared) continue;
-        compared = true;
-        for (const auto& [name, value] : fields) {
-            const size_t at = first.find("\n" + name + "=");
-            compared = compared && at != std::string::npos;
-            if (at == std::string::npos) continue;
-            const std::string got = name + "=" + escape_control(value);
-            const std::string want = first.substr(at + 1, first.find('\n', at + 1) - at - 1);
-            if (got != want && differs.empty())
-                differs = format("rank %d: got %s, want %s as %s", comm->rank, got.c_str(), want.c_str(), with);
-        }
+    const std::string first = comm_first_text(comm, mine);
+    for (const auto& [name, value] : fields) {
+        const size_t at = first.find("\n" + name + "=");
+        const std::string got = name + "=" + escape_control(value);
+        const std::string want = at == first.npos ? got : first.substr(at + 1, first.find('\n', at + 1) - at - 1);
+        if (got != want && differs.empty())
+            differs = format("rank %d: got %s, want %s as rank 0", comm->rank, got.c_str(), want.c_str());
     }
     differs = comm_first_text(comm, differs);
     if (!differs.empty()) die(kExitDisagree, "replicas disagree: %s; start all ranks alike", differs.c_str());
@@ -258,20 +250,13 @@ Fields data_fields(const Arena& arena, const Data& data) {
     return fields;
 }
 
-// The error names what helps: fewer ranks, or a larger --replicas, which may need a larger --total-batch-size.
 void check_ranks(const Options& o, int ranks) {
     if (o.replicas % ranks == 0) return;
     std::vector<std::string> work;
     for (int w = 1; w <= o.replicas; w *= 2) work.push_back(std::to_string(w));
-    const int64_t n = o.micro_batches(), micro_batch = o.total_batch_size / n;
-    const int64_t power = std::bit_floor(unsigned(ranks)), tokens = round_up(n, power) * micro_batch;
-    std::string help = format("or --replicas %lld", (long long)power);
-    if (power < ranks) help = format("or %lld ranks with --replicas %lld", (long long)power, (long long)power);
-    if (n % power) help += format(" with --total-batch-size %lld", (long long)tokens);
-    if (power <= o.replicas) help = format("start %lld of them", (long long)power);
-    else if (!o.resume.empty()) help = "a resume keeps --replicas";
-    die(kExitUsage, "ranks: got %d, want %s, which divide the replicas; %s", ranks, join(work, ", ").c_str(),
-        help.c_str());
+    die(kExitUsage, "ranks: got %d, want %s, which divide the replicas; a new run may have other --replicas, a power "
+        "of 2 that divides the step's %lld micro-batches", ranks, join(work, ", ").c_str(),
+        (long long)o.micro_batches());
 }
 
 // ---- signals
