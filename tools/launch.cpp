@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
     const Tool tool = {"train_gpt",         // which users have called
         "usage: build/launch --np=N [--max-restarts=N] [--elastic] PROGRAM [ARGUMENT...]\n"
         "Starts N ranks of a program on this machine and supervises them, as train_gpt --np N does.\n",
-        {{"--np", "N", "ranks", &ranks, {"from 1 to 1024", 1, 1024}},
+        {{"--np", "N", "ranks", &ranks, "", {"from 1 to 1024", 1, 1024}},
          {"--max-restarts", "N", "after a rank was lost", &restarts},
          {"--elastic", "", "after two failures in a row half as many ranks", &elastic}}};
     return tool_main(tool, own, argv, [&](const Words& words) {

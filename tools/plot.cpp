@@ -83,6 +83,6 @@ int main(int argc, char** argv) {
          {"--x", "AXIS", "step, tokens or time, in which the run was on, without pauses before a resume", &wish.x},
          {"--log", "", "a logarithmic y axis", &wish.log},
          {"--smooth", "STEPS", "the average is over about so many; without it over a hundredth of the run",
-          &wish.window, {"> 0", 0, 1e9, true}}}};
+          &wish.window, "", kPositive}}};
     return tool_main(tool, argc, argv, [&](const Words& paths) { return run(paths, wish); });
 }

@@ -54,10 +54,10 @@ Tool tool_of(Arguments* a) {
           &a->skip_bad_lines},
          {"--special-tokens", "", "names of control tokens, such as <|endoftext|>, are these tokens, and end documents",
           &a->special_tokens},
-         {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
+         {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac, "",
           {"from 0 to 0.5", 0, 0.5}},
-         {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
-         {"--threads", "N", "that encode; not given: one for each CPU", &a->threads, {"from 1 to 1024", 1, 1024}},
+         {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, "", {"from 1 to 2147483648", 1, 0x1p31}},
+         {"--threads", "N", "that encode; not given: one for each CPU", &a->threads, "", {"from 1 to 1024", 1, 1024}},
          {"--empty-cache", "", "alone: removes what train_gpt has kept of texts, in LOCKSTEP_CACHE, or lockstep/ in "
           "the user's cache", &a->empty_cache}},
         "Interrupted, the same command goes on, to the same bytes; an input that was read and has changed is refused.\n"

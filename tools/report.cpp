@@ -225,6 +225,6 @@ int main(int argc, char** argv) {
         "files).\nIt opens in any browser and loads nothing from elsewhere.\n",
         {{"-o", "FILE", "default: report.html in the folder of the first; -: standard output", &out},
          {"--serve", "[PORT]", "shows the page to browsers on this machine while the runs go on, until Ctrl-C; the "
-          "port is 6180", &port, {"from 0 to 65535", 0, 65535}, "6180"}}};
+          "port is 6180", &port, "", {"from 0 to 65535", 0, 65535}, "6180"}}};
     return tool_main(tool, argc, argv, [&](const Words& paths) { return run(paths, out, port); });
 }

@@ -15,14 +15,14 @@
 // A program, with the texts of --help in front of the lines of its options and behind them.
 struct Tool {
     const char *name, *head;
-    std::vector<OptionRow> options = {};
+    std::vector<Option> options = {};
     const char* tail = "";
 };
 
 inline std::string help_of(const Tool& tool) {
     std::string text = tool.head;
-    for (const OptionRow& row : tool.options)
-        if (*row.help) text += help_line(row, row.help, 20, true);
+    for (const Option& option : tool.options)
+        if (*option.help) text += help_line(option, option.help, 20, true);
     return text + tool.tail;
 }
 
@@ -49,7 +49,8 @@ template <class F> int tool_main(const Tool& tool, int argc, char** argv, const 
     const Words words(argv + 1, argv + argc);
     if (contains(words, "--help") || contains(words, "-h")) return std::fputs(help_of(tool).c_str(), stdout), kExitDone;
     const auto all = [&] {
-        const int code = run(read_options(tool.options, words));
+        Words given;
+        const int code = run(read_options(tool.options, words, &given, "a value, "));
         if (std::fflush(stdout) != 0 || std::ferror(stdout)) die(kExitWrite, "cannot write to standard output");
         return code;
     };

@@ -24,18 +24,19 @@ std::string shown(const std::string& text) { return text.empty() ? "nothing" : t
 
 // ---- text <-> value
 
-bool takes_any_text(const OptionRow& row) {
-    return std::ranges::any_of(row.value, [](char c) { return c >= 'A' && c <= 'Z'; });
+static bool takes_any_text(const Option& option) {
+    return std::ranges::any_of(option.value, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-std::string value_text(const OptionRow& row) {
+std::string value_text(const Option& option) {
     return std::visit([](const auto* value) -> std::string {
         using T = std::decay_t<decltype(*value)>;
         char digits[64];
         if constexpr (std::is_same_v<T, std::string>) return *value;
         else if constexpr (std::is_same_v<T, bool>) return *value ? "on" : "off";
+        else if (*value != *value) return "";           // a number that is not set
         else return {digits, std::to_chars(digits, std::end(digits), *value).ptr};
-    }, row.to);
+    }, option.to);
 }
 
 // Reads a number. A whole number in digits is exact; in other forms (2.5e3, 512k, 2M) it may be up to 2^53.
@@ -50,70 +51,89 @@ template <class T> static bool parse_number(std::string_view text, const Limits&
     return limits.hold(double(*out));           // a float is rounded
 }
 
-bool set_option(const OptionRow& row, const std::string& text) {
+bool set_option(const Option& option, const std::string& text) {
     return std::visit([&](auto* to) {
         using T = std::remove_pointer_t<decltype(to)>;
         if constexpr (std::is_same_v<T, std::string>) {
-            *to = text;
-            return takes_any_text(row) ? !text.empty() : contains(split(row.value, '|'), text);
+            const auto alias = option.aliases.find(text);
+            *to = alias == option.aliases.end() ? text : alias->second;
+            return takes_any_text(option) ? !text.empty() : contains(split(option.value, '|'), *to);
         } else if constexpr (std::is_same_v<T, bool>) {
             *to = text == "on" || text == "true";
             return *to || text == "off" || text == "false";
         } else {
-            return parse_number(text, row.limits, to);
+            return parse_number(text, option.limits, to);
         }
-    }, row.to);
+    }, option.to);
 }
 
-std::string wanted(const OptionRow& row) {
-    return std::visit([&](const auto* value) -> std::string {
-        using T = std::decay_t<decltype(*value)>;
-        if (std::is_same_v<T, std::string> || std::is_same_v<T, bool>) return row.value.empty() ? "on|off" : row.value;
-        return (std::is_integral_v<T> ? "a whole number " : "a number ") + std::string(row.limits.want);
-    }, row.to);
+std::string wanted(const Option& option) {
+    if (option.is_text()) return option.value;
+    if (std::holds_alternative<bool*>(option.to)) return "on|off";
+    const bool real = std::holds_alternative<float*>(option.to) || std::holds_alternative<double*>(option.to);
+    return (real ? "a number " : "a whole number ") + std::string(option.limits.want);
 }
 
-std::string help_line(const OptionRow& row, const std::string& help, int width, bool defaults) {
-    const std::string value = value_text(row), left = row.name + " " + row.value;
-    const bool has = defaults && !row.value.empty() && !value.empty() && set_option(row, value);
+std::string help_line(const Option& option, const std::string& help, int width, bool defaults) {
+    const std::string value = value_text(option), left = option.typed() + " " + option.value;
+    const bool has = defaults && !option.value.empty() && set_option(option, value);
     return format("  %-*s %s%s\n", width, left.c_str(), help.c_str(), has ? (" (default " + value + ")").c_str() : "");
 }
 
-// ---- words
-
-bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
-
-std::string option_name(const std::string& word) { return replaced(word.substr(0, word.find('=')), '_', '-'); }
+// ---- the command line
 
 void refuse_option(const std::string& name, const std::string& got, const std::string& want) {
     die(kExitUsage, "%s: got %s, want %s", name.c_str(), got.c_str(), want.c_str());
 }
 
-void unknown_option(const std::string& name, const Words& known) {
-    const auto without_dashes = [](const std::string& x) { return x.starts_with("--") ? x.substr(2) : x; };
-    const std::string typed = replaced(name, '_', '-'), bare = typed.substr(typed.starts_with("--") ? 2 : 1);
+static std::string without_dashes(const std::string& name) { return name.starts_with("--") ? name.substr(2) : name; }
+
+// typed: the name that no option has, with its dashes.
+[[noreturn]] static void refuse_unknown(const std::string& typed, const std::vector<Option>& options) {
+    const std::string name = replaced(typed, '_', '-'), bare = name.substr(name.starts_with("--") ? 2 : 1);
     std::string meant;
     size_t least = bare.size() / 4 + 2;
-    for (const std::string& names : known)
-        for (const std::string& other : split(names)) {
-            const std::string own = names.substr(0, names.find(' '));
-            const bool half = bare.size() >= 3 && without_dashes(own).starts_with(bare);
-            const size_t distance = other == typed ? 0 : half ? 1 : edit_distance(bare, without_dashes(other));
-            if (distance < least) meant = own, least = distance;
+    for (const Option& option : options) {
+        if (!*option.help) continue;
+        const bool begun = bare.size() >= 3 && without_dashes(option.name).starts_with(bare);
+        for (const std::string& other : split(option.name + " " + option.elsewhere)) {
+            const size_t distance = other == name ? 0 : begun ? 1 : edit_distance(bare, without_dashes(other));
+            if (distance < least) meant = option.typed(), least = distance;
         }
-    die(kExitUsage, "unknown option %s; %s", shown(name).c_str(),
+    }
+    die(kExitUsage, "unknown option %s; %s", shown(typed).c_str(),
         meant.empty() ? "--help lists all" : ("did you mean " + meant + "?").c_str());
 }
 
-std::string option_value(const OptionRow& row, const Words& words, size_t* i, const std::string& want) {
-    const std::string& word = words[*i];
-    if (const size_t equals = word.find('='); equals != word.npos) return word.substr(equals + 1);
-    if (row.value.empty()) return "on";
-    const std::string next = *i + 1 < words.size() ? words[*i + 1] : "--";
-    double x;
-    const bool fits = std::holds_alternative<std::string*>(row.to) ? !next.starts_with('-') : parse_whole(next, &x);
-    if (*row.alone && !fits) return row.alone;
-    if (next.starts_with("--")) refuse_option(row.name, "no value", want);
-    ++*i;
-    return next;
+Words read_options(const std::vector<Option>& options, const Words& words, Words* given, const char* want) {
+    Words rest;
+    for (size_t i = 0; i < words.size(); i++) {
+        const std::string& word = words[i];
+        if (word.size() < 2 || word[0] != '-') {
+            rest.push_back(word);
+            continue;
+        }
+        const size_t equals = word.find('=');
+        const std::string typed = word.substr(0, equals), name = replaced(typed, '_', '-');
+        const auto option = std::ranges::find(options, name, &Option::typed);
+        if (option == options.end()) refuse_unknown(typed, options);
+        if (contains(*given, option->name)) refuse_option(name, "two values", "one");
+        given->push_back(option->name);
+        const bool text = option->is_text();
+        const std::string wants = (text && takes_any_text(*option) ? want : "") + wanted(*option);
+        const std::string next = i + 1 < words.size() ? words[i + 1] : "--";
+        double x;
+        std::string value = "on";
+        if (equals != word.npos) {
+            value = word.substr(equals + 1);
+        } else if (*option->alone && (text ? next.starts_with('-') : !parse_whole(next, &x))) {
+            value = option->alone;
+        } else if (!option->value.empty()) {
+            if (next.starts_with("--")) refuse_option(name, "no value", wants);
+            value = next;
+            i++;
+        }
+        if (!set_option(*option, value)) refuse_option(name, shown(value), wants);
+    }
+    return rest;
 }

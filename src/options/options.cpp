@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
+#include <cmath>
 #include <strings.h>
 #include <variant>
 #include "build/reductions.h"
@@ -13,33 +14,19 @@
 
 namespace {
 
-using O = Options;
-
 // ---- the table
 
-struct InHyper {};                      // marks an option whose value is Options::hyper[name]
-using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
-                           float Shape::*, ShapeNumber, InHyper>;
-
-// What a resume does with an option that is given and differs from the saved one.
-enum Resume {
-    kFixed,         // refuses it, because the run's bits depend on it from the first step on
-    kTuned,         // takes it and notes it in `changed`, because the bits differ from this step on
-    kOpen,          // takes it: it says when to evaluate, save or print, or where the data are (compared by hash)
-    kLocal,         // takes it, and ignores a saved value in any case: it concerns one start only
-};
-
-struct Row {
-    std::string name;
-    std::string value;              // as --help shows it: "N", or in small letters the possible words; "": a flag
-    Field field;
-    Resume resume;
-    const char* help;
-    const char* elsewhere = "";     // its names in llm.c, nanoGPT, Hugging Face and torchrun, for "did you mean"
-    Limits limits = kNotNegative;   // the range of a number
-    Words owners = {};              // the models, optimizers, schedules or reductions that have the option; empty: all
-    const char* group = "";         // the title in --help
-};
+// A resume refuses an option that is given and differs from the saved one, because the run's bits depend on it from the
+// first step on. It takes those of three lists:
+const Words
+    // The bits differ from this step on, and `changed` says so. The hyperparameters count, too.
+    kTuned = split("steps lr schedule warmup-steps final-lr-frac grad-clip reduce"),
+    // They say when to evaluate, save or print, or where the data are, which are compared by their hash.
+    kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps task sample-every log-every "
+                  "save-every save-patience keep prompt system samples temperature top-k top-p max-tokens"),
+    // They concern one start only: a saved value is ignored in any case.
+    kLocal = split("device threads np max-restarts elastic timeout out-dir perplexity stride resume force dry-run for "
+                   "verbose");
 
 // The commands, each with the options that it takes; "": all options.
 const std::map<std::string, std::string> kCommands = {
@@ -49,241 +36,215 @@ const std::map<std::string, std::string> kCommands = {
     {"eval", "device dtype threads data skip-bad-lines special-tokens tokenizer chat-template batch-size seq-len task "
              "perplexity stride np"}};
 
-std::vector<Row> make_table() {
-    Words models, presets, optimizers, schedules, shapes, reductions, meetings;
-    for (const ModelInfo* m : all_models()) {
-        models.push_back(m->name);
-        for (const Preset& p : m->presets()) presets.push_back(p.name);
+// The entries of the lists, as --help shows them.
+struct Lists {
+    std::string models, presets, optimizers, schedules, reductions, shapes, meetings;
+    std::map<std::string, std::string> aliases;         // other names of presets
+    Lists() {
+        const auto add = [](std::string* list, const std::string& word, const char* separator = "|") {
+            *list += (list->empty() ? "" : separator) + word;
+        };
+        for (const ModelInfo* m : all_models()) {
+            add(&models, m->name);
+            for (const Preset& p : m->presets()) {
+                add(&presets, p.name);
+                for (const std::string& alias : split(p.aliases)) aliases[alias] = p.name;
+            }
+        }
+        for (const OptimizerInfo* o : all_optimizers()) add(&optimizers, o->name);
+        for (const ScheduleInfo& s : all_schedules()) {
+            add(&schedules, s.name);
+            add(&shapes, s.name + " " + s.help, ", ");
+        }
+        shapes.insert(0, "after warm-up: ");
+        for (const ReductionInfo* r : all_reductions()) {
+            add(&reductions, r->name);
+            add(&meetings, format("%s: %s", r->name, r->help), "; ");
+        }
     }
-    for (const OptimizerInfo* o : all_optimizers()) optimizers.push_back(o->name);
-    for (const ScheduleInfo& s : all_schedules()) {
-        schedules.push_back(s.name);
-        shapes.push_back(s.name + " " + s.help);
-    }
-    static const std::string schedule_help = "after warm-up: " + join(shapes, ", ");
-    for (const ReductionInfo* r : all_reductions()) {
-        reductions.push_back(r->name);
-        meetings.push_back(format("%s: %s", r->name, r->help));
-    }
-    static const std::string how_replicas_meet = join(meetings, "; ");
+};
 
-    // An option that several models have gets one row, with the limits and the help of the first of them.
-    std::vector<Row> rows;
-    const auto add = [&](const char* group, const std::vector<Row>& more) {
-        for (const Row& row : more) {
-            const auto same = std::ranges::find(rows, row.name, &Row::name);
-            if (same == rows.end()) rows.insert(same, row)->group = group;
-            else same->owners.push_back(row.owners[0]);
+const ShapeKey kVocabulary = {
+    "vocab-size", "", [](Shape& s) -> int& { return s.V; }, {"from 1 to 16777216", 1, 1 << 24}, "",
+    "only for token files without a tokenizer; else the tokenizer's"};
+
+Option option_of(const ShapeKey& key, Shape* shape) {
+    const auto to = std::visit([&](auto number) -> OptionTarget { return &number(*shape); }, key.at);
+    return {key.option, key.at.index() ? "X" : "N", key.help, to, key.elsewhere, key.limits};
+}
+
+// Returns all options, whose values are in *o. Models that have the same option share a row, with the limits and the
+// help of the first of them; likewise optimizers, schedules and reductions. An option has one value, so it must not be
+// in two of these lists, nor have the name of an option of all runs.
+std::vector<Option> table(Options* o) {
+    static const Lists lists;
+    std::vector<Option> rows;
+    const auto add = [&](const char* group, const std::vector<Option>& more, const std::string* chosen = nullptr,
+                         const std::string& owner = "") {
+        for (const Option& option : more) {
+            auto row = std::ranges::find(rows, option.name, &Option::name);
+            const bool fresh = row == rows.end();
+            CHECK(fresh || (chosen && row->chosen == chosen), "two lists have --%s", option.name.c_str());
+            if (fresh) row = rows.insert(row, option);
+            row->group = group;
+            row->chosen = chosen;
+            if (chosen) row->owners.push_back(owner);
         }
     };
     add("Model", {
-        {"model", join(models, "|"), &O::model, kFixed, "default: that of --preset or --init"},
-        {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
-        {"init", "PATH", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint, Hugging "
-         "Face folder, .gguf or llm.c's GPT-2 .bin", "init-from model-name-or-path -e"},
-        {"lora", "RANK", &O::lora, kFixed, "train adapters of this rank beside the weights of --init, which stay; a "
-         "multiple of 8", "lora-rank lora-r", {"from 8 to 1024", 8, 1024}},
-        {"lora-alpha", "X", &O::lora_alpha, kFixed, "adapters count alpha / rank times (not given: 2 rank)", "",
-         kPositive},
-        {"lora-targets", "NAMES", &O::lora_targets, kFixed, "matrices with adapters by PEFT's names, as "
-         "q_proj,k_proj,v_proj; all: all but embedding and head", "target-modules"},
-        {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
-         "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
+        {"model", lists.models, "default: that of --preset or --init", &o->model},
+        {"preset", lists.presets, "sizes and settings that go together", &o->preset, "", kNotNegative, "",
+         lists.aliases},
+        {"init", "PATH", "start from weights, shape and tokenizer of a run, checkpoint, Hugging Face folder, .gguf or "
+         "llm.c's GPT-2 .bin", &o->init, "init-from model-name-or-path -e"},
+        {"lora", "RANK", "train adapters of this rank beside the weights of --init, which stay; a multiple of 8",
+         &o->lora, "lora-rank lora-r", {"from 8 to 1024", 8, 1024}},
+        {"lora-alpha", "X", "adapters count alpha / rank times (not given: 2 rank)", &o->lora_alpha, "", kPositive},
+        {"lora-targets", "NAMES", "matrices with adapters by PEFT's names, as q_proj,k_proj,v_proj; all: all but "
+         "embedding and head", &o->lora_targets, "target-modules"},
+        option_of(kVocabulary, &o->shape),
     });
     for (const ModelInfo* m : all_models()) {
-        for (const ShapeKey& k : m->keys)
-            add("Model", {{k.option, k.at.index() ? "X" : "N", k.at, kFixed, k.help, k.elsewhere, k.limits,
-                           {m->name}}});
-        if (m->dropouts.empty()) continue;
-        add("Model", {{"dropout", "P", &Shape::dropout, kFixed, "while training", "", kBelowOne, {m->name}}});
+        const auto add_own = [&](const Option& option) { add("Model", {option}, &o->model, m->name); };
+        for (const ShapeKey& k : m->keys) add_own(option_of(k, &o->shape));
+        if (!m->dropouts.empty())
+            add_own({"dropout", "P", "while training", &o->shape.dropout, "", kBelowOne});
     }
     add("Data", {
-        {"data", "PATH", &O::data, kOpen, "text, JSON of texts or conversations, .npy, token shards (.bin "
-         "of llm.c or nanoGPT, NAME.u32.bin): a file, folder or glob (default: the built-in stories)",
-         "dataset input-bin -i"},
-        {"val-data", "PATH", &O::val_data, kOpen, "default: what is named val, valid, validation, dev or eval in "
-         "--data; else its last tenth, of several files at least one",
-         "input-val-bin -j"},
-        {"skip-bad-lines", "N", &O::skip_bad_lines, kFixed,
-         "leave out N lines of JSON that cannot be read, in all files together, and N of validation"},
-        {"special-tokens", "", &O::special_tokens, kFixed, "names of control tokens, such as <|endoftext|>, in texts, "
-         "--prompt and --task are these tokens; in the content of messages they stay text"},
-        {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
-         "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
-        {"chat-template", "auto|chatml|llama3", &O::chat_template, kFixed, "of conversations in --data; auto: that of "
-         "--init, else chatml"},
-        {"sampler", "lockstep|torch", &O::sampler, kFixed, "order of the data; torch: PyTorch's DistributedSampler"},
+        {"data", "PATH", "text, JSON of texts or conversations, .npy, token shards (.bin of llm.c or nanoGPT, "
+         "NAME.u32.bin): a file, folder or glob (default: the built-in stories)", &o->data, "dataset input-bin -i"},
+        {"val-data", "PATH", "default: what is named val, valid, validation, dev or eval in --data; else its last "
+         "tenth, of several files at least one", &o->val_data, "input-val-bin -j"},
+        {"skip-bad-lines", "N", "leave out N lines of JSON that cannot be read, in all files together, and N of "
+         "validation", &o->skip_bad_lines},
+        {"special-tokens", "", "names of control tokens, such as <|endoftext|>, in texts, --prompt and --task are "
+         "these tokens; in the content of messages they stay text", &o->special_tokens},
+        {"tokenizer", "byte|char|gpt2|bpe:N|FILE", "bpe:N learns N tokens from the data, in GPT-2's split, "
+         "bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json", &o->tokenizer},
+        {"chat-template", "auto|chatml|llama3", "of conversations in --data; auto: that of --init, else chatml",
+         &o->chat_template},
+        {"sampler", "lockstep|torch", "order of the data; torch: PyTorch's DistributedSampler", &o->sampler},
     });
     add("Optimisation", {
-        {"steps", "N", &O::steps, kTuned, "a resumed run may be given more", "max-iters max-steps num-iterations -x"},
-        {"batch-size", "N", &O::batch_size, kFixed, "sequences in a micro-batch", "per-device-train-batch-size -b",
-         kContext},
-        {"total-batch-size", "TOKENS", &O::total_batch_size, kFixed, "per step over all ranks: micro-batches x "
-         "batch-size x seq-len", "gradient-accumulation-steps -d", kContext},
-        {"replicas", "N", &O::replicas, kFixed, "a power of two; the most ranks the run can use", "", kContext},
-        {"optimizer", join(optimizers, "|"), &O::optimizer, kFixed, "how gradients change the weights"},
-        {"lr", "X", &O::lr, kTuned, "peak learning rate; with --init by default 3e-5, below 768 channels 3e-5 x 768 / "
-         "channels; of sgd 100 times that", "learning-rate -l", kPositive},
-        {"schedule", join(schedules, "|"), &O::schedule, kTuned, schedule_help.c_str(), "decay-lr -k"},
-        {"warmup-steps", "N", &O::warmup_steps, kTuned, "unless given at most a tenth of --steps", "warmup-iters -u"},
-        {"final-lr-frac", "X", &O::final_lr_frac, kTuned, "last rate / --lr", "min-lr -q", {"from 0 to 1", 0, 1}},
-        {"grad-clip", "X", &O::grad_clip, kTuned, "largest norm of the gradient; 0 = no limit", "max-grad-norm"},
-        {"seed", "N", &O::seed, kFixed, "of weights, data order, dropout and samples"},
+        {"steps", "N", "a resumed run may be given more", &o->steps, "max-iters max-steps num-iterations -x"},
+        {"batch-size", "N", "sequences in a micro-batch", &o->batch_size, "per-device-train-batch-size -b", kContext},
+        {"total-batch-size", "TOKENS", "per step over all ranks: micro-batches x batch-size x seq-len",
+         &o->total_batch_size, "gradient-accumulation-steps -d", kContext},
+        {"replicas", "N", "a power of two; the most ranks the run can use", &o->replicas, "", kContext},
+        {"optimizer", lists.optimizers, "how gradients change the weights", &o->optimizer},
+        {"lr", "X", "peak learning rate; with --init by default 3e-5, below 768 channels 3e-5 x 768 / channels; of sgd "
+         "100 times that", &o->lr, "learning-rate -l", kPositive},
+        {"schedule", lists.schedules, lists.shapes.c_str(), &o->schedule, "decay-lr -k"},
+        {"warmup-steps", "N", "unless given at most a tenth of --steps", &o->warmup_steps, "warmup-iters -u"},
+        {"final-lr-frac", "X", "last rate / --lr", &o->final_lr_frac, "min-lr -q", {"from 0 to 1", 0, 1}},
+        {"grad-clip", "X", "largest norm of the gradient; 0 = no limit", &o->grad_clip, "max-grad-norm"},
+        {"seed", "N", "of weights, data order, dropout and samples", &o->seed},
     });
-    const auto add_hyper = [&](const std::vector<Hyper>& hyper, const std::string& owner) {
-        for (const Hyper& h : hyper)
-            add("Optimisation", {{h.option, "X", InHyper(), kTuned, h.help, h.elsewhere, h.limits, {owner}}});
+    const auto add_hyper = [&](const std::vector<Hyper>& hyper, const std::string* chosen, const std::string& owner) {
+        for (const Hyper& h : hyper) {
+            double* const value = &o->hyper.try_emplace(h.option, NAN).first->second;
+            add("Optimisation", {{h.option, "X", h.help, value, h.elsewhere, h.limits}}, chosen, owner);
+        }
     };
-    for (const ScheduleInfo& s : all_schedules()) add_hyper(s.hyper, s.name);
-    for (const OptimizerInfo* o : all_optimizers()) add_hyper(o->hyper, o->name);
-    for (const ReductionInfo* r : all_reductions()) add_hyper(r->hyper, r->name);
+    for (const ScheduleInfo& s : all_schedules()) add_hyper(s.hyper, &o->schedule, s.name);
+    for (const OptimizerInfo* i : all_optimizers()) add_hyper(i->hyper, &o->optimizer, i->name);
+    for (const ReductionInfo* r : all_reductions()) add_hyper(r->hyper, &o->reduce, r->name);
     add("System", {
-        {"device", "auto|cpu|gpu", &O::device, kLocal, "auto: a GPU if one answers"},
-        {"dtype", "auto|fp32|bf16", &O::dtype, kFixed, "auto: that of the run, for a new one bf16 where it is fast"},
-        {"threads", "N", &O::threads, kLocal, "per rank, on a CPU; 0 = what affinity, cgroup, OMP_NUM_THREADS and "
-         "SLURM_CPUS_PER_TASK allow"},
-        {"np", "N", &O::np, kLocal, "start and supervise N ranks here", "nproc-per-node", {"from 1 to 1024", 1, 1024}},
-        {"max-restarts", "N", &O::max_restarts, kLocal, "with --np: from the newest checkpoint after a rank was lost"},
-        {"elastic", "", &O::elastic, kLocal, "with --np: after two failures in a row half as many ranks"},
-        {"reduce", join(reductions, "|"), &O::reduce, kTuned, how_replicas_meet.c_str()},
-        {"overlap", "on|off", &O::overlap, kOpen, "reduce during backward; not given: off on the cores of one host"},
-        {"graph", "on|off", &O::graph, kOpen, "a GPU replays its step as one CUDA graph"},
-        {"recompute", "LEVEL", &O::recompute, kOpen, "for less memory backward computes again: 0 nothing, 1 GELU, "
-         "2 and LayerNorm, 3 whole blocks", "gradient-checkpointing -r", {"from 0 to 3", 0, 3}},
-        {"audit-every", "STEPS", &O::audit_every, kOpen, "a micro-batch is computed twice and compared; 0 = never"},
-        {"timeout", "SECONDS", &O::timeout, kLocal, "without progress: a rank counts as lost", "", kPositive},
+        {"device", "auto|cpu|gpu", "auto: a GPU if one answers", &o->device},
+        {"dtype", "auto|fp32|bf16", "auto: that of the run, for a new one bf16 where it is fast", &o->dtype},
+        {"threads", "N", "per rank, on a CPU; 0 = what affinity, cgroup, OMP_NUM_THREADS and SLURM_CPUS_PER_TASK allow",
+         &o->threads},
+        {"np", "N", "start and supervise N ranks here", &o->np, "nproc-per-node", {"from 1 to 1024", 1, 1024}},
+        {"max-restarts", "N", "with --np: from the newest checkpoint after a rank was lost", &o->max_restarts},
+        {"elastic", "", "with --np: after two failures in a row half as many ranks", &o->elastic},
+        {"reduce", lists.reductions, lists.meetings.c_str(), &o->reduce},
+        {"overlap", "on|off", "reduce during backward; not given: off on the cores of one host", &o->overlap},
+        {"graph", "on|off", "a GPU replays its step as one CUDA graph", &o->graph},
+        {"recompute", "LEVEL", "for less memory backward computes again: 0 nothing, 1 GELU, 2 and LayerNorm, 3 whole "
+         "blocks", &o->recompute, "gradient-checkpointing -r", {"from 0 to 3", 0, 3}},
+        {"audit-every", "STEPS", "a micro-batch is computed twice and compared; 0 = never", &o->audit_every},
+        {"timeout", "SECONDS", "without progress: a rank counts as lost", &o->timeout, "", kPositive},
     });
     add("Output", {
-        {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME; with --init that model's "
-         "name instead of PRESET", "output-dir -o"},
-        {"eval-every", "STEPS", &O::eval_every, kOpen, "and after the last step; 0 = never", "eval-interval -v"},
-        {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "an evaluation scores the first N; 0 = all; by default "
-         "262,144 tokens, or as --preset says", "eval-iters -m"},
-        {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "
-         "\"label\"} each", "eval-task tasks"},
-        {"perplexity", "", &O::perplexity, kLocal, "of eval: instead of the loss, by a sliding window"},
-        {"stride", "N", &O::stride, kLocal, "of --perplexity, in tokens (not given: half the context)", "", kContext},
-        {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
-        {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
+        {"out-dir", "DIR", "default: runs/PRESET-DATA-DATE-TIME; with --init that model's name instead of PRESET",
+         &o->out_dir, "output-dir -o"},
+        {"eval-every", "STEPS", "and after the last step; 0 = never", &o->eval_every, "eval-interval -v"},
+        {"eval-steps", "BATCHES", "an evaluation scores the first N; 0 = all; by default 262,144 tokens, or as "
+         "--preset says", &o->eval_steps, "eval-iters -m"},
+        {"task", "FILE", "questions to score beside the loss, a line {\"ctx\", \"endings\", \"label\"} each", &o->task,
+         "eval-task tasks"},
+        {"perplexity", "", "of eval: instead of the loss, by a sliding window", &o->perplexity},
+        {"stride", "N", "of --perplexity, in tokens (not given: half the context)", &o->stride, "", kContext},
+        {"sample-every", "STEPS", "writes a sample of text; 0 = never", &o->sample_every, "-s"},
+        {"log-every", "STEPS", "console lines, at most one a second; 0 = first and last", &o->log_every,
          "log-interval"},
-        {"save-every", "STEPS", &O::save_every, kOpen, "and after the last step and each best score; 0 = never",
+        {"save-every", "STEPS", "and after the last step and each best score; 0 = never", &o->save_every,
          "save-steps -n"},
-        {"save-patience", "SECONDS", &O::save_patience, kOpen, "how long the last save is tried on a full disk"},
-        {"keep", "N", &O::keep, kOpen, "newest checkpoints, beside the best; 0 = all", "save-total-limit -nk"},
-        {"resume", "[auto|PATH]", &O::resume, kLocal, "from the newest complete checkpoint, or a run or checkpoint "
-         "folder", "resume-from-checkpoint -y"},
-        {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
-        {"dry-run", "", &O::dry_run, kLocal, "print parameters, epochs and memory, and stop; without --data by "
-         "the vocabulary of the model that the preset is named after"},
-        {"for", "[Nx]GPU", &O::plan_for, kLocal, "with --dry-run: for 8xh100, say, in bf16; predicts a step's time"},
-        {"verbose", "", &O::verbose, kLocal, "with --dry-run: print the tensors, too"},
+        {"save-patience", "SECONDS", "how long the last save is tried on a full disk", &o->save_patience},
+        {"keep", "N", "newest checkpoints, beside the best; 0 = all", &o->keep, "save-total-limit -nk"},
+        {"resume", "[auto|PATH]", "from the newest complete checkpoint, or a run or checkpoint folder", &o->resume,
+         "resume-from-checkpoint -y", kNotNegative, "auto"},
+        {"force", "", "overwrite a run that is in --out-dir", &o->force},
+        {"dry-run", "", "print parameters, epochs and memory, and stop; without --data by the vocabulary of the model "
+         "that the preset is named after", &o->dry_run},
+        {"for", "[Nx]GPU", "with --dry-run: for 8xh100, say, in bf16; predicts a step's time", &o->plan_for},
+        {"verbose", "", "with --dry-run: print the tensors, too", &o->verbose},
     });
     add("Samples", {
-        {"prompt", "TEXT", &O::prompt, kOpen, "what a sample begins with; sample reads - from standard input"},
-        {"system", "TEXT", &O::system, kOpen, "the system turn of chat"},
-        {"samples", "N", &O::samples, kOpen, "how many, each by random numbers of its own", "num-samples -n", kContext},
-        {"temperature", "X", &O::temperature, kOpen, "0 = always the likeliest token"},
-        {"top-k", "N", &O::top_k, kOpen, "choose among the N likeliest tokens; 0 = all"},
-        {"top-p", "P", &O::top_p, kOpen, "and those of this probability together", "", {"> 0 and <= 1", 0, 1, true}},
-        {"max-tokens", "N", &O::max_tokens, kOpen, "length of a sample", "max-new-tokens -g", kContext},
+        {"prompt", "TEXT", "what a sample begins with; sample reads - from standard input", &o->prompt},
+        {"system", "TEXT", "the system turn of chat", &o->system},
+        {"samples", "N", "how many, each by random numbers of its own", &o->samples, "num-samples -n", kContext},
+        {"temperature", "X", "0 = always the likeliest token", &o->temperature},
+        {"top-k", "N", "choose among the N likeliest tokens; 0 = all", &o->top_k},
+        {"top-p", "P", "and those of this probability together", &o->top_p, "", {"> 0 and <= 1", 0, 1, true}},
+        {"max-tokens", "N", "length of a sample", &o->max_tokens, "max-new-tokens -g", kContext},
     });
     return rows;
 }
 
-const std::vector<Row>& table() {
-    static const std::vector<Row> rows = make_table();
-    return rows;
+// The values of a const Options are only read.
+std::vector<Option> table(const Options& o) { return table(const_cast<Options*>(&o)); }
+
+const Option& find_option(const std::vector<Option>& options, const std::string& name) {
+    const auto option = std::ranges::find(options, name, &Option::name);
+    CHECK(option != options.end(), "no option --%s", name.c_str());
+    return *option;
 }
 
-const Row* find_row(const std::string& name) {
-    const auto row = std::ranges::find(table(), name, &Row::name);
-    return row == table().end() ? nullptr : &*row;
+// Returns whether the chosen model, optimizer, schedule or reduction has the option. Without a model any may have it.
+bool applies(const Option& option) {
+    return !option.chosen || option.chosen->empty() || contains(option.owners, *option.chosen);
 }
 
-// Finds a preset by its name or an alias. Returns its model and the preset; the model is null if there is none.
-std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
-    for (const ModelInfo* m : all_models())
-        for (const Preset& p : m->presets())
-            if (name == p.name || contains(split(p.aliases), name)) return {m, p};
-    return {};
+bool is_tuned(const Option& option, const Options& o) {
+    return contains(kTuned, option.name) || o.hyper.contains(option.name);
+}
+bool is_fixed(const Option& option, const Options& o) {
+    return !is_tuned(option, o) && !contains(kOpen, option.name) && !contains(kLocal, option.name);
 }
 
-// ---- text <-> value
-
-// Returns the row as an OptionRow, which points to the value in *o. Adds a hyperparameter that *o does not have yet.
-OptionRow row_of(const Row& row, Options* o) {
-    const auto to = std::visit([&](auto field) -> OptionTarget {
-        using T = decltype(field);
-        if constexpr (std::is_same_v<T, ShapeNumber>)
-            return std::visit([&](auto number) -> OptionTarget { return &number(o->shape); }, field);
-        else if constexpr (std::is_same_v<T, float Shape::*>) return &(o->shape.*field);
-        else if constexpr (std::is_same_v<T, InHyper>) return &o->hyper[row.name];
-        else return &(o->*field);
-    }, row.field);
-    return {"--" + row.name, row.value, row.help, to, row.limits, row.name == "resume" ? "auto" : ""};
-}
-
-template <class T> bool is(const Row& row) { return std::holds_alternative<T>(row.field); }
-bool is_text(const Row& row) { return is<std::string O::*>(row); }
-bool is_flag(const Row& row) { return is<bool O::*>(row); }
-
-// Returns whether the chosen model, optimizer, schedule or reduction has the option. Without a model: of any model.
-bool applies(const Row& row, const Options& o) {
-    if (is<InHyper>(row))
-        return std::ranges::any_of(Words{o.optimizer, o.schedule, o.reduce},
-                                   [&](const std::string& name) { return contains(row.owners, name); });
-    return row.owners.empty() || o.model.empty() || contains(row.owners, o.model);
-}
-
-// Returns the option's value as a text that set_value reads back exactly; "" for a hyperparameter that is not set.
-std::string value_text(const Row& row, const Options& options) {
-    if (is<InHyper>(row) && !options.hyper.contains(row.name)) return "";
-    return value_text(row_of(row, const_cast<Options*>(&options)));
-}
-
-// Sets the option to the value in `text`. Returns false if the option cannot have this value.
-bool set_value(const Row& row, Options* options, std::string text) {
-    if (row.name == "preset")
-        if (const auto [of, preset] = find_preset(text); of) text = preset.name;
-    return set_option(row_of(row, options), text);
-}
-
-std::string wanted(const Row& row) {
-    Options scratch;
-    return wanted(row_of(row, &scratch));
-}
+// Returns whether the option is neither given, nor saved, nor taken from --init.
+bool is_open(const Options& o, const std::string& name) { return !o.is_given(name) && !contains(o.saved, name); }
 
 using ::refuse_option;
 [[noreturn]] void refuse_option(const Options& o, const std::string& option, const std::string& want) {
-    refuse_option("--" + option, value_text(*find_row(option), o), want);
+    refuse_option("--" + option, value_text(find_option(table(o), option)), want);
 }
 
-// Returns whether the option is neither given nor saved.
-bool is_open(const Options& o, const std::string& name) { return !o.is_given(name) && !contains(o.saved, name); }
-
-// ---- parser
-
-[[noreturn]] void refuse_unknown(const std::string& name) {
-    Words known;
-    for (const Row& row : table()) known.push_back("--" + row.name + " " + row.elsewhere);
-    unknown_option(name, known);
+// Finds a preset by its name. Returns its model and the preset; the model is null if there is none.
+std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
+    for (const ModelInfo* m : all_models())
+        for (const Preset& p : m->presets())
+            if (name == p.name) return {m, p};
+    return {};
 }
 
-// Reads the option argv[*i] with its value. Increments *i if the value is the next argument.
-void take_option(Options* o, size_t* i) {
-    const std::string arg = o->argv[*i], name = option_name(arg);
-    const Row* row = name.starts_with("--") ? find_row(name.substr(2)) : nullptr;
-    if (!row) refuse_unknown(arg.substr(0, arg.find('=')));
-    if (o->is_given(row->name)) refuse_option(name, "two values", "one");
-    o->given.push_back(row->name);
-    const std::string value = option_value(row_of(*row, o), o->argv, i, wanted(*row));
-    if (!set_value(*row, o, value)) refuse_option(name, shown(value), wanted(*row));
-}
+// ---- the command line
 
 // Sets the command and its paths from the words that are no options. Refuses options that the command would ignore.
 void take_command(Options* o, const Words& words, bool trains) {
     if (!words.empty()) o->command = words[0];
-    if (!trains && (words.empty() || o->command == "train"))
+    if (!trains && o->command == "train")
         die(kExitUsage, "command: got %s, want sample, chat or eval OUT; train_gpt trains",
             words.empty() ? "none" : "train");
     const auto command = kCommands.find(o->command);
@@ -329,44 +290,43 @@ std::string help_of_trainer(const std::string& preset) {
 // options of lm's commands. With a topic it has only the groups of options whose title begins with the topic.
 std::string help_text(const Options& asked, const std::string& topic, bool trains) {
     Options o;
-    o.model = asked.model;
-    o.preset = asked.preset;
-    o.optimizer = asked.optimizer;
-    o.reduce = asked.reduce;
-    o.schedule = asked.schedule;
+    for (const auto choice :
+         {&Options::model, &Options::preset, &Options::optimizer, &Options::schedule, &Options::reduce})
+        o.*choice = asked.*choice;
     if (trains) resolve_options(&o, asked.device == "gpu");
     else o.tokenizer = "";
-    std::string out = trains ? help_of_trainer(o.preset) : help_of_lm();
-    std::string group, groups;
-    if (!topic.empty()) out.clear();
-    for (const Row& row : table()) {
-        if (groups.find(row.group) == groups.npos) groups += (groups.empty() ? "" : ", ") + std::string(row.group);
-        if (strncasecmp(row.group, topic.c_str(), topic.size()) != 0) continue;
-        const auto has_row = [&](const auto& command) { return contains(split(command.second), row.name); };
-        if (!trains && std::ranges::none_of(kCommands, has_row)) continue;
-        if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
-        std::string words = row.help;
-        if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
-        const bool defaults = applies(row, o) && !value_text(row, o).empty();    // false: its default is not shown
-        out += help_line(row_of(row, &o), words, 28, defaults);
+    std::string text, group;
+    Words groups;
+    for (const Option& option : table(&o)) {
+        if (!contains(groups, option.group)) groups.push_back(option.group);
+        const auto takes = [&](const auto& command) { return contains(split(command.second), option.name); };
+        if (strncasecmp(option.group, topic.c_str(), topic.size()) != 0) continue;
+        if (!trains && std::ranges::none_of(kCommands, takes)) continue;
+        if (group != option.group) text += format("\n%s\n", (group = option.group).c_str());
+        const std::string owners = option.owners.empty() ? "" : " (of " + join(option.owners, ", ") + ")";
+        text += help_line(option, option.help + owners, 28, applies(option));
     }
-    if (group.empty()) die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), groups.c_str());
-    if (!topic.empty()) return out.substr(1);
-    return out + "\nExit codes: 0 done, 2 usage, 65 bad content of a file, 66 missing input, 69 a rank is lost,\n"
-                 "74 a write failed, 75 stopped on request and saved, 80 replicas disagree, 1 anything else.\n";
+    if (group.empty())
+        die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), join(groups, ", ").c_str());
+    if (!topic.empty()) return text.substr(1);
+    return (trains ? help_of_trainer(o.preset) : help_of_lm()) + text +
+           "\nExit codes: 0 done, 2 usage, 65 bad content of a file, 66 missing input, 69 a rank is lost,\n"
+           "74 a write failed, 75 stopped on request and saved, 80 replicas disagree, 1 anything else.\n";
 }
 
 // ---- model and checks
 
-// Chooses the model of a given preset, or the default preset of a given model. If neither is given, it takes the first
-// model. A model's default preset is its first one, or on a GPU its gpu_preset.
-const ModelInfo& choose_model(Options* o, bool gpu) {
-    const ModelInfo* const of = find_preset(o->preset).first;
-    if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
-    const ModelInfo& model = *find_model(o->model);
-    if (of && of != &model) refuse_option(*o, "preset", "one of the model " + o->model);
-    if (!of) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets()[0].name;
-    return model;
+// Chooses model and preset where they are not given. The model is that of the preset, else the first one; its default
+// preset is its first one, or on a GPU its gpu_preset.
+std::pair<const ModelInfo*, Preset> choose_model(Options* o, bool gpu) {
+    if (o->preset.empty()) {
+        const ModelInfo* const model = o->model.empty() ? all_models()[0] : find_model(o->model);
+        o->preset = gpu ? model->gpu_preset : model->presets()[0].name;
+    }
+    const auto chosen = find_preset(o->preset);
+    if (o->model.empty()) o->model = chosen.first->name;
+    if (o->model != chosen.first->name) refuse_option(*o, "preset", "one of the model " + o->model);
+    return chosen;
 }
 
 void resolve_lora(Options* o) {
@@ -405,15 +365,10 @@ Options parse_options(int argc, const char* const* argv, int* exit_now, const st
     Options o;
     if (argc > 0 && argv[0][0]) o.program = argv[0];
     if (argc > 1) o.argv.assign(argv + 1, argv + argc);
-    Words words;
-    bool help = false, version = false;
-    for (size_t i = 0; i < o.argv.size(); i++) {
-        const std::string& arg = o.argv[i];
-        if (arg == "--help" || arg == "-h") help = true;
-        else if (arg == "--version") version = true;
-        else if (is_option(arg)) take_option(&o, &i);
-        else words.push_back(arg);
-    }
+    Words words = o.argv;
+    bool help = std::erase(words, "--help") + std::erase(words, "-h") > 0;
+    const bool version = std::erase(words, "--version") > 0;
+    words = read_options(table(&o), words, &o.given);
     if (!words.empty() && words[0] == "help") {
         help = true;
         words.erase(words.begin());
@@ -430,37 +385,37 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
     const std::string source = " as in --init " + o->init;
     if (o->is_given("model") && o->model != model.name) refuse_option(*o, "model", model.name + source);
     o->model = model.name;
-    Shape theirs = shape;
-    for (const Row& row : table()) {
-        if (!is<ShapeNumber>(row) || !applies(row, *o)) continue;
-        std::visit([&](auto at) {
-            auto &own = at(o->shape), &their = at(theirs);
-            if (is_open(*o, row.name)) own = their;
-            if (own != their && !(row.name == "seq-len" && own < their))
-                refuse_option(*o, row.name, format("%g", double(their)) + source);
-        }, std::get<ShapeNumber>(row.field));
+    std::vector<ShapeKey> keys = model.keys;
+    keys.push_back(kVocabulary);
+    for (const ShapeKey& key : keys) {
+        const double own = key.get(o->shape), their = key.get(shape);
+        const bool shorter = key.option == std::string("seq-len") && own < their;
+        if (is_open(*o, key.option)) {
+            key.set(&o->shape, their);
+            o->saved.push_back(key.option);
+        } else if (own != their && !shorter) {
+            refuse_option(*o, key.option, format("%g", their) + source);
+        }
     }
 }
 
 void resolve_options(Options* o, bool gpu) {
-    const ModelInfo& model = choose_model(o, gpu);
+    const auto& [model, chosen] = choose_model(o, gpu);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o->optimizer))];
     const ScheduleInfo& schedule = *std::ranges::find(all_schedules(), o->schedule, &ScheduleInfo::name);
+    const std::vector<Option> options = table(o);
     for (const std::string& name : o->given)
-        if (!applies(*find_row(name), *o))
-            die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(), model.name,
+        if (!applies(find_option(options, name)))
+            die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(), model->name,
                 optimizer.name, schedule.name.c_str(), o->reduce.c_str());
     Words set_by_preset;
-    const Preset chosen = find_preset(o->preset).second;
     o->vocabulary = o->init.empty() ? chosen.vocabulary : 0;
     const Words preset = split(chosen.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
-        const Row* row = find_row(preset[i]);
-        CHECK(row, "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        if (!applies(*row, *o) || !is_open(*o, row->name)) continue;
-        if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
-        CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        set_by_preset.push_back(row->name);
+        const Option& option = find_option(options, preset[i]);
+        if (!applies(option) || !is_open(*o, option.name)) continue;
+        CHECK(set_option(option, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
+        set_by_preset.push_back(option.name);
     }
     if (contains(set_by_preset, "lr")) {
         // The presets' rates damage trained weights in a few steps. Published fine-tuning of whole models uses 1e-5 to
@@ -474,10 +429,11 @@ void resolve_options(Options* o, bool gpu) {
     if (contains(set_by_preset, "warmup-steps")) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const auto* list : {&optimizer.hyper, &schedule.hyper, &find_reduction(o->reduce).hyper})
         for (const Hyper& h : *list)
-            o->hyper.try_emplace(h.option, h.with_init > 0 && !o->init.empty() ? h.with_init : h.value);
+            if (double& value = o->hyper[h.option]; std::isnan(value))
+                value = h.with_init > 0 && !o->init.empty() ? h.with_init : h.value;
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
-    if (const std::string wrong = model.check(o->shape); !wrong.empty()) {
+    if (const std::string wrong = model->check(o->shape); !wrong.empty()) {
         const std::string option = wrong.substr(0, wrong.find(':'));
         const bool by_preset = contains(set_by_preset, option.substr(2));
         const std::string source = by_preset ? "; " + option + " comes with --preset " + o->preset : "";
@@ -497,19 +453,19 @@ std::vector<double> hyper_values(const Options& options, const std::vector<Hyper
     std::vector<double> values;
     for (const Hyper& h : hyper) {          // the options of an older version's run may lack one
         const auto set = options.hyper.find(h.option);
-        values.push_back(set == options.hyper.end() ? h.value : set->second);
+        values.push_back(set == options.hyper.end() || std::isnan(set->second) ? h.value : set->second);
     }
     return values;
 }
 
 std::string options_to_json(const Options& options) {
     Words members;
-    for (const Row& row : table()) {
-        const std::string value = value_text(row, options);
-        if (!applies(row, options) || (value.empty() && !is_text(row))) continue;
+    for (const Option& option : table(options)) {
+        const std::string value = value_text(option);
+        if (!applies(option) || (value.empty() && !option.is_text())) continue;
         const std::string plain = value == "on" ? "true" : value == "off" ? "false" : value;
-        const std::string json = is_text(row) ? json_quote(value, true) : plain;
-        members.push_back("\"" + replaced(row.name, '-', '_') + "\": " + json);
+        const std::string json = option.is_text() ? json_quote(value, true) : plain;
+        members.push_back("\"" + replaced(option.name, '-', '_') + "\": " + json);
     }
     return "{\n  " + join(members, ",\n  ") + "\n}";
 }
@@ -520,23 +476,22 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     Words refused;
     options->changed.clear();
     options->before = std::make_shared<Options>();
-    for (const Row& row : table()) {
-        const std::string key = replaced(row.name, '-', '_');
+    const std::vector<Option> own = table(options), before = table(options->before.get());
+    for (size_t i = 0; i < own.size(); i++) {
+        const std::string &name = own[i].name, key = replaced(name, '-', '_');
         const Json value = object.find(key);
-        if (!value || row.resume == kLocal) continue;
-        Options saved;
-        const Json::Kind kind = is_text(row) ? Json::string : is_flag(row) ? Json::boolean : Json::number;
-        const bool unset = value.text() == value_text(row, saved);      // such as --data "", which set_value refuses
-        if (value.kind() != kind || !(unset || set_value(row, &saved, value.text())))
-            die_content(path + ": " + key, json_shown(value), wanted(row));
-        const std::string got = value_text(row, *options), had = value_text(row, saved);
-        set_value(row, options->before.get(), had);
-        if (!options->is_given(row.name) || got == "auto") {
-            if (set_value(row, options, had)) options->saved.push_back(row.name);
+        if (!value || contains(kLocal, name)) continue;
+        const bool text = value.kind() == Json::string;
+        const bool unset = value.text() == value_text(before[i]);       // such as --data "", which set_option refuses
+        if (text != own[i].is_text() || !(unset || set_option(before[i], value.text())))
+            die_content(path + ": " + key, json_shown(value), wanted(own[i]));
+        const std::string got = value_text(own[i]), had = value_text(before[i]);
+        if (!options->is_given(name) || got == "auto") {
+            if (set_option(own[i], had)) options->saved.push_back(name);
         } else if (options->command == "train" && got != had) {
-            const std::string both = "--" + row.name + ": got " + shown(got) + ", the run has " + shown(had);
-            if (row.resume == kFixed) refused.push_back(both);
-            if (row.resume == kTuned) options->changed.push_back(both);
+            const std::string both = "--" + name + ": got " + shown(got) + ", the run has " + shown(had);
+            if (is_fixed(own[i], *options)) refused.push_back(both);
+            if (is_tuned(own[i], *options)) options->changed.push_back(both);
         }
     }
     if (!refused.empty())
@@ -556,8 +511,8 @@ std::string rate_change(const Options& options, int64_t step) {
 
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change) {
     std::vector<std::pair<std::string, std::string>> out;
-    for (const Row& row : table())
-        if ((never_change ? row.resume == kFixed : row.resume != kLocal) && applies(row, options))
-            out.push_back({row.name, value_text(row, options)});
+    for (const Option& option : table(options))
+        if ((never_change ? is_fixed(option, options) : !contains(kLocal, option.name)) && applies(option))
+            out.push_back({option.name, value_text(option)});
     return out;
 }

@@ -1378,7 +1378,7 @@ TEST(info_names_what_it_sees) {
     expect_output(0, "10,784 parameters", "info " + folder);
     expect_output(0, "transformer.h.1.mlp.c_proj.weight", "info " + folder + "/model.safetensors");
     expect_output(0, "a checkpoint's state", "info " + folder + "/state.json");
-    expect_output(2, "did you mean --help?", "info --hlep");
+    expect_output(2, "--help lists all", "info --hlep");
     expect_output(2, "usage", "info");
     expect_output(66, "No such file", "info " + (dir / "absent") + " " + folder);
     const struct {

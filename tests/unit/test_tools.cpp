@@ -81,10 +81,11 @@ TEST(options_of_a_tool) {
         int port = -1;
         double part = 0.5;
         bool log = false;
+        Words given;
         const Words rest = read_options({{"-o", "FILE", "where", &out},
-                                         {"--serve", "[PORT]", "shows it", &port, {"from 0 to 9", 0, 9}, "6"},
-                                         {"--val-part", "X", "of all", &part, kBelowOne},
-                                         {"--log", "", "", &log}}, words);
+                                         {"--serve", "[PORT]", "shows it", &port, "", {"from 0 to 9", 0, 9}, "6"},
+                                         {"--val-part", "X", "of all", &part, "", kBelowOne},
+                                         {"--log", "", "", &log}}, words, &given, "a value, ");
         return format("%s %d %g %d ", out.c_str(), port, part, log) + join(rest, ",");
     };
     const struct { Words words; const char* got; } good[] = {
