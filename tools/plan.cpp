@@ -56,7 +56,7 @@ static void predict(const Options& o, const Gpu& gpu, int ranks) {
 
 static int plan(int argc, char** argv, Process* process) {
     Options o;
-    if (const int code = read_command_line("train_gpt", argc, argv, process, &o); code >= 0) return code;
+    if (const int code = read_command_line(kTrainGpt, argc, argv, process, &o); code >= 0) return code;
     if (std::exchange(process->world, {}).rank > 0) return kExitDone;      // rank 0 alone plans
     if (!o.dry_run || !o.is_given("for") || o.dtype == "fp32")
         die(kExitUsage, "--for: plans a run on GPUs, in bf16; give --dry-run with it, and no --dtype fp32");

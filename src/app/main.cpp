@@ -64,7 +64,7 @@ static void free_from_terminal() {
 
 static int start(int argc, char** argv, Process* process) {
     Options options;
-    if (const int code = read_command_line("train_gpt", argc, argv, process, &options); code >= 0) return code;
+    if (const int code = read_command_line(kTrainGpt, argc, argv, process, &options); code >= 0) return code;
     if (options.command != "train") hand_command_over(options, process);
     if (options.is_given("for")) hand_over("--for", require_tool("--for", "plan"), options.argv, options.program);
     check_start(options);

@@ -10,7 +10,7 @@
 #include "src/base/file.h"
 #include "src/base/tools.h"
 
-int read_command_line(const char* program, int argc, char** argv, Process* process, Options* options) {
+int read_command_line(const Program& program, int argc, char** argv, Process* process, Options* options) {
     try {
         process->world = find_world([](const char* name) -> const char* { return std::getenv(name); });
     } catch (const Error& e) {

@@ -28,13 +28,8 @@ const Words
     kLocal = split("device threads np max-restarts elastic timeout out-dir perplexity stride resume force dry-run for "
                    "verbose");
 
-// The commands, each with the options that it takes; "": all options.
-const std::map<std::string, std::string> kCommands = {
-    {"train", ""},
-    {"sample", "device dtype threads seed prompt special-tokens samples temperature top-k top-p max-tokens"},
-    {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data skip-bad-lines special-tokens tokenizer chat-template batch-size seq-len task "
-             "perplexity stride np"}};
+// The first word that is no option. All but train are lm's, which checks the other words and options.
+const Words kCommands = split("train sample chat eval");
 
 // The entries of the lists, as --help shows them.
 struct Lists {
@@ -241,67 +236,45 @@ std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
 
 // ---- the command line
 
-// Sets the command and its paths from the words that are no options. Refuses options that the command would ignore.
-void take_command(Options* o, const Words& words, bool trains) {
-    if (!words.empty()) o->command = words[0];
-    if (!trains && o->command == "train")
-        die(kExitUsage, "command: got %s, want sample, chat or eval OUT; train_gpt trains",
-            words.empty() ? "none" : "train");
-    const auto command = kCommands.find(o->command);
-    if (command == kCommands.end())
-        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT%s", shown(o->command).c_str(),
-            trains ? ", or options: --data FILE trains on a file" : "");
-    const auto& [name, takes] = *command;
-    for (const std::string& given : o->given)
-        if (!takes.empty() && !contains(split(takes), given))
-            die(kExitUsage, "--%s: has no effect on %s, which takes %s", given.c_str(), name.c_str(), takes.c_str());
-    if (words.size() > 1) o->paths = {words.begin() + 1, words.end()};
-    if (o->paths.size() != (takes.empty() ? 0 : 1))
-        die(kExitUsage, "%s: got %zu words, want %s%s", name.c_str(), o->paths.size(),
-            takes.empty() ? "none" : "one, the folder of a run or checkpoint, as runs/last",
-            o->paths.size() > 1 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
-}
-
-std::string commands_help(const std::string& program) {
-    return "  " + program + " sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
-           "  " + program + " chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
-           "  " + program + " eval OUT [options]      loss over the run's whole validation text, or over --data\n";
-}
-
-std::string help_of_lm() {
-    return format("lm %s: runs models that train_gpt has trained; train_gpt sample, chat and eval become it.\n\n",
-                  version_text()) + commands_help("lm") +
-           "  mpirun -np 8 lm eval OUT   8 ranks; so do torchrun, srun, and --np 8 without any of them\n\n"
-           "Data, tokenizer, batch and context are the run's, unless others are given.\n";
-}
-
-std::string help_of_trainer(const std::string& preset) {
-    return format("train_gpt %s: trains language models, the same bits on any number of ranks.\n\n"
-                  "  train_gpt [options]               train; without options this machine's preset on a built-in "
-                  "text\n", version_text()) + commands_help("train_gpt") +
+std::string help_head(Options* o, bool gpu) {
+    resolve_options(o, gpu);
+    return format("train_gpt %s: trains language models, the same bits on any number of ranks.\n\n", version_text()) +
+           "  train_gpt [options]               train; without options this machine's preset on a built-in text\n"
+           "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
+           "  train_gpt chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
+           "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
            "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n"
            "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"
            "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
-           "Defaults are those of --preset " + preset +
+           "Defaults are those of --preset " + o->preset +
            "; see also --help with --preset, --model, --optimizer, --reduce or --device gpu.\n";
 }
 
-// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. For lm it has only the
-// options of lm's commands. With a topic it has only the groups of options whose title begins with the topic.
-std::string help_text(const Options& asked, const std::string& topic, bool trains) {
+void take_command(Options* o, const Words& words) {
+    if (words.empty()) return;
+    o->command = words[0];
+    if (!contains(kCommands, o->command))
+        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT, or options: --data FILE trains on a file",
+            shown(o->command).c_str());
+    if (o->command == "train" && words.size() > 1)
+        die(kExitUsage, "train: got %zu words, want none%s", words.size() - 1,
+            words.size() > 2 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
+}
+
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. With a topic it has only
+// the groups of options whose title begins with the topic.
+std::string help_text(const Options& asked, const std::string& topic, const Program& program) {
     Options o;
     for (const auto choice :
          {&Options::model, &Options::preset, &Options::optimizer, &Options::schedule, &Options::reduce})
         o.*choice = asked.*choice;
-    if (trains) resolve_options(&o, asked.device == "gpu");
-    else o.tokenizer = "";
+    const std::string head = program.help_head(&o, asked.device == "gpu");
     std::string text, group;
     Words groups;
     for (const Option& option : table(&o)) {
         if (!contains(groups, option.group)) groups.push_back(option.group);
-        const auto takes = [&](const auto& command) { return contains(split(command.second), option.name); };
         if (strncasecmp(option.group, topic.c_str(), topic.size()) != 0) continue;
-        if (!trains && std::ranges::none_of(kCommands, takes)) continue;
+        if (!program.has_option(option.name)) continue;
         if (group != option.group) text += format("\n%s\n", (group = option.group).c_str());
         const std::string owners = option.owners.empty() ? "" : " (of " + join(option.owners, ", ") + ")";
         text += help_line(option, option.help + owners, 28, applies(option));
@@ -309,7 +282,7 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
     if (group.empty())
         die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), join(groups, ", ").c_str());
     if (!topic.empty()) return text.substr(1);
-    return (trains ? help_of_trainer(o.preset) : help_of_lm()) + text +
+    return head + text +
            "\nExit codes: 0 done, 2 usage, 65 bad content of a file, 66 missing input, 69 a rank is lost,\n"
            "74 a write failed, 75 stopped on request and saved, 80 replicas disagree, 1 anything else.\n";
 }
@@ -360,8 +333,9 @@ void check_batch(Options* o, bool total_may_change) {
 
 bool Options::is_given(const std::string& name) const { return contains(given, name); }
 
-Options parse_options(int argc, const char* const* argv, int* exit_now, const std::string& program) {
-    const bool trains = program == "train_gpt";
+const Program kTrainGpt = {"train_gpt", help_head, [](const std::string&) { return true; }, take_command};
+
+Options parse_options(int argc, const char* const* argv, int* exit_now, const Program& program) {
     Options o;
     if (argc > 0 && argv[0][0]) o.program = argv[0];
     if (argc > 1) o.argv.assign(argv + 1, argv + argc);
@@ -373,11 +347,11 @@ Options parse_options(int argc, const char* const* argv, int* exit_now, const st
         help = true;
         words.erase(words.begin());
     }
-    const std::string topic = words.empty() || kCommands.contains(words[0]) ? "" : words[0];
+    const std::string topic = words.empty() || contains(kCommands, words[0]) ? "" : words[0];
     *exit_now = help || version ? int(kExitDone) : -1;
-    if (version) std::printf("%s %s\n", program.c_str(), version_text());
-    else if (help) std::fputs(help_text(o, topic, trains).c_str(), stdout);
-    else take_command(&o, words, trains);
+    if (version) std::printf("%s %s\n", program.name, version_text());
+    else if (help) std::fputs(help_text(o, topic, program).c_str(), stdout);
+    else program.take_command(&o, words);
     return o;
 }
 

@@ -52,7 +52,7 @@ check "a wrong arrow is noticed" noticed
 # The linker's word: what only the tools and lm are made of is not in train_gpt. Weak symbols are of headers.
 build=${TOOLS:-$PWD/build}
 strong() { nm --defined-only "$@" 2>"$tmp/nm.log" | awk '$2 ~ /[TDBR]/ && $3 != "main" { print $3 }' | sort -u; }
-of_tools() { strong "$build"/tools/text/*.o "$build"/cpu/tools/lm/*.o "$build"/*.tools/*.o; }
+of_tools() { strong "$build"/tools/text/*.o "$build"/tools/lm/*.o "$build"/cpu/tools/lm/*.o "$build"/*.tools/*.o; }
 shared_with() { of_tools >"$tmp/of_tools"; strong "$1" | comm -12 "$tmp/of_tools" - >"$tmp/shared"; }
 none_in() {
     shared_with "$1"

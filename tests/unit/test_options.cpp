@@ -7,16 +7,18 @@
 #include <sstream>
 #include "build/reductions.h"
 #include "src/base/json.h"
+#include "src/base/words.h"
+#include "tools/lm/commands.h"
 #include "src/options/options.h"
 #include "tests/test.h"
 
 namespace {
 
-Options parse(const std::vector<std::string>& args) {
-    std::vector<const char*> argv = {"train_gpt"};
+Options parse(const std::vector<std::string>& args, const Program& program = kTrainGpt) {
+    std::vector<const char*> argv = {program.name};
     for (const std::string& a : args) argv.push_back(a.c_str());
     int exit_now = 0;
-    const Options options = parse_options(int(argv.size()), argv.data(), &exit_now);
+    const Options options = parse_options(int(argv.size()), argv.data(), &exit_now, program);
     EXPECT(exit_now == -1, "exit_now %d", exit_now);
     return options;
 }
@@ -175,9 +177,9 @@ TEST(flags_and_optional_values) {
     EXPECT(parse_line("sample OUT --prompt -x").prompt == "-x", "a value may start with a dash");
     EXPECT(parse({"sample", "OUT", "--prompt=--x"}).prompt == "--x", "or with two after '='");
     const Options o = parse_line("--seed 3 sample odd--name");
-    EXPECT(o.command == "sample" && o.paths == std::vector<std::string>{"odd--name"} && o.seed == 3, "a word");
+    EXPECT(o.command == "sample" && o.seed == 3, "a word");
     EXPECT(parse({}).command == "train" && parse_line("train --seed 1").command == "train" &&
-               parse_line("eval x").paths[0] == "x", "commands");
+               parse_line("eval x").command == "eval", "commands");
 }
 
 TEST(refused_arguments) {
@@ -203,10 +205,7 @@ TEST(refused_arguments) {
         {"--lr --steps 3", "got no value"}, {"--out-dir=", "got nothing"}, {"--lr 1 --lr=2", "two values"},
         {"--force --force=off", "two values"}, {"--seq_len 4 --seq-len 4", "two values"}, {"--force=1", "got 1"},
         {"--no-lr", "unknown option --no-lr"}, {"--=3", "unknown option --"}, {"-5", "unknown option -5"},
-        {"sample", "folder"}, {"sample a b", "folder"}, {"train x", "want none"},
-        {"sample a --lr 3", "which takes device dtype threads seed"},
-        {"eval a --prompt x", "has no effect on eval"}, {"sample a --verbose", "has no effect"},
-        {"eval a --layers 3", "has no effect"}};
+        {"train x", "want none"}};
     for (const auto& c : cases) refused(c.line, c.keyword);
     // A pasted file does not fill the screen.
     for (const std::string& first : {std::string("--lr"), "--" + std::string(100000, 'x')}) {
@@ -273,18 +272,19 @@ TEST(help_and_version) {
 TEST(lm_has_the_commands_only) {
     int exit_now = -1;
     const char* help[] = {"lm", "--help"};
-    const std::string text = captured([&] { parse_options(2, help, &exit_now, "lm"); });
+    const std::string text = captured([&] { parse_options(2, help, &exit_now, kLm); });
     EXPECT(exit_now == 0 && text.starts_with("lm ") && text.find("\n  --prompt ") != text.npos, "%s", text.c_str());
     for (const char* part : {"--lr ", "--out-dir ", "Model\n  --model"})
         EXPECT(text.find(part) == text.npos, "%s is in lm's help", part);
-    const char* words[] = {"lm", "eval", "runs/last"};
-    EXPECT(parse_options(3, words, &exit_now, "lm").command == "eval" && exit_now == -1, "lm eval");
-    for (const char* word : {"train", "samplle"})
-        expect_error(kExitUsage, word, [&] {
-            const char* wrong[] = {"lm", word};
-            parse_options(2, wrong, &exit_now, "lm");
-        });
-    expect_error(kExitUsage, "got none, want sample", [&] { parse_options(1, words, &exit_now, "lm"); });
+    const Options o = parse(words("--seed 3 sample odd--name"), kLm);
+    EXPECT(o.command == "sample" && o.paths == Words{"odd--name"} && o.seed == 3, "lm sample");
+    const struct { const char *line, *keyword; } cases[] = {
+        {"", "got none, want sample"}, {"train", "got train, want sample"}, {"samplle", "samplle"},
+        {"sample", "folder"}, {"sample a b", "folder"},
+        {"sample a --lr 3", "which takes device dtype threads seed"},
+        {"eval a --prompt x", "has no effect on eval"}, {"sample a --verbose", "has no effect"},
+        {"eval a --layers 3", "has no effect"}};
+    for (const auto& c : cases) expect_error(kExitUsage, c.keyword, [&] { parse(words(c.line), kLm); });
 }
 
 TEST(presets) {

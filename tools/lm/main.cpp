@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include "src/app/backends.h"
 #include "src/base/file.h"
+#include "tools/lm/commands.h"
 #include "src/run/run.h"
 
 using Commands = std::map<std::string, int (*)(Options, Comm*)>;
@@ -21,7 +22,7 @@ static void take_dtype(Options* options) {
 
 static int start(int argc, char** argv, Process* process) {
     Options options;
-    if (const int code = read_command_line("lm", argc, argv, process, &options); code >= 0) return code;
+    if (const int code = read_command_line(kLm, argc, argv, process, &options); code >= 0) return code;
     take_place(options, options.command == "eval" ? "" : options.command, process);
     process->comm = comm_create(process->world, options.timeout);
     take_dtype(&options);
