@@ -157,7 +157,7 @@ stage_build() {
         [ -z "$bin" ] || problem "$default/train_gpt does not run here: $(tail -n 1 "$log/device.log" | cut -c 1-200)"
         default=build how='`./configure && ninja`'
         { limit 60 ./configure && limit 400 ninja -k 0 $("$0" targets) \
-            build/data/stories/answer.json; } >"$log/build.log" 2>&1
+            build/data/stories/manifest.json; } >"$log/build.log" 2>&1
         code=$?
         [ $code = 0 ] || { problem "the build: $(why $code)"
             grep -E 'error|FAILED|Spill|spill' "$log/build.log" >"$work/errors"; quote "$work/errors" 20; }

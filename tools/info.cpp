@@ -15,11 +15,11 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/data/shards.h"
 #include "tools/metrics.h"
 #include "tools/text/model_file.h"
 #include "tools/text/tensor_files.h"
 #include "tools/text/text.h"
+#include "tools/text/token_files.h"
 #include "tools/text/tokenizer.h"
 #include "tools/tool.h"
 

@@ -24,11 +24,10 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
-#include "src/data/prepared.h"
-#include "src/data/shards.h"
 #include "tools/text/chat.h"
 #include "tools/text/prepare.h"
 #include "tools/text/text.h"
+#include "tools/text/token_files.h"
 #include "tools/text/tokenizer.h"
 #include "tools/tool.h"
 
@@ -585,21 +584,46 @@ int run_command(Arguments a) {
     return run(a);
 }
 
-// prep --answer [DIR]: answers a request of train_gpt (src/data/prepared.h). What it makes goes into DIR, with the
-// answer in DIR/answer.json, or else into the cache.
-int answer(const std::string& folder) {
-    return answer_request([&](const std::string& request, const std::function<void()>& progress) {
-        const std::string text = prepare(parse_data_request(request), folder, progress);
-        if (!folder.empty()) write_file_atomic(path_join(folder, "answer.json"), text + "\n");
-        return text;
+// Takes the texts of a model from what the trainer has written: for each a length of 8 bytes, and the text.
+ModelTexts take_texts(std::string_view from) {
+    ModelTexts texts;
+    for (const auto& [name, text] : kModelTexts) {
+        uint64_t length = 0;
+        const std::string_view head = from.substr(0, sizeof length);
+        if (from.empty()) break;                // the model has no text, as that of the built-in stories
+        std::memcpy(&length, head.data(), head.size());
+        from.remove_prefix(head.size());
+        if (length > from.size()) die_content("request", std::string(name) + " cut short", "all of its text");
+        texts.*text = from.substr(0, length);
+        from.remove_prefix(length);
+    }
+    return texts;
+}
+
+// prep --answer OPTIONS: makes the folder that train_gpt reads, and answers with its path (tools/text/prepare.h).
+int answer(const Words& words) {
+    return answer_request([&](const std::string& texts, const std::function<void()>& progress) {
+        TextOptions o;
+        std::string into;
+        Words given;
+        read_options({{"--data", "X", "", &o.data}, {"--val-data", "X", "", &o.val_data},
+                      {"--tokenizer", "X", "", &o.tokenizer}, {"--chat-template", "X", "", &o.chat_template},
+                      {"--init-path", "X", "", &o.init_path}, {"--init-weights", "X", "", &o.init_weights},
+                      {"--init-vocab", "N", "", &o.init_vocab}, {"--vocab-size", "N", "", &o.vocab_size},
+                      {"--prompt", "X", "", &o.prompt}, {"--task", "X", "", &o.task}, {"--cache", "X", "", &o.cache},
+                      {"--into", "X", "", &into}, {"--seq-len", "N", "", &o.seq_len},
+                      {"--skip-bad-lines", "N", "", &o.skip_bad_lines},
+                      {"--special-tokens", "", "", &o.special_tokens}, {"--frozen-by", "X", "", &o.frozen_by},
+                      {"--whole", "", "", &o.whole}, {"--quiet", "", "", &o.quiet}}, words, &given);
+        o.init = take_texts(texts);
+        return prepare(o, into, progress);
     });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::string first = argc > 1 ? argv[1] : "";
-    if (first == "--answer" && argc <= 3) return answer(argc == 3 ? argv[2] : "");
+    if (argc > 1 && std::string(argv[1]) == "--answer") return answer({argv + 2, argv + argc});
     Arguments a;
     return tool_main(tool_of(&a), argc, argv, [&](const Words& inputs) {
         a.inputs = inputs;

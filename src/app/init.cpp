@@ -76,23 +76,26 @@ const std::string& init_folder(const Init& init) { return init.folder; }
 
 DataOptions data_options(const Options& o, const Init& init) {
     const bool chosen = o.tokenizer != "byte" && (o.command == "train" || init.texts.tokenizer.empty());
-    return {.data = o.data,
-            .val_data = o.val_data,
-            .tokenizer = chosen || o.is_given("tokenizer") ? o.tokenizer : "",
-            .chat_template = o.chat_template,
-            .init = init.texts,
-            .init_path = path_join(init.saved, "tokenizer.json"),
-            .init_weights = init.first ? init.weights : "",
-            .prompt = o.command != "train" || o.sample_every > 0 ? o.prompt : "",
-            .task = o.task,
-            .cache = o.dry_run ? "" : o.out_dir,
-            .init_vocab = init.config.shape.V,
-            .vocab_size = o.shape.V,
-            .seq_len = o.shape.T,
-            .skip_bad_lines = o.skip_bad_lines,
-            .special_tokens = o.special_tokens,
-            .frozen_by = o.lora ? "--lora" : "",
-            .evaluates = o.command != "train" || o.eval_every > 0};
+    const auto number = [](int n) { return n ? std::to_string(n) : ""; };
+    const std::pair<const char*, std::string> given[] = {
+        {"--data=", o.data},
+        {"--val-data=", o.val_data},
+        {"--tokenizer=", chosen || o.is_given("tokenizer") ? o.tokenizer : ""},
+        {"--chat-template=", o.chat_template == "auto" ? "" : o.chat_template},
+        {"--init-path=", init.folder.empty() ? "" : path_join(init.saved, "tokenizer.json")},
+        {"--init-weights=", init.first ? init.weights : ""},
+        {"--init-vocab=", number(init.config.shape.V)},
+        {"--vocab-size=", number(o.shape.V)},
+        {"--prompt=", o.command != "train" || o.sample_every > 0 ? o.prompt : ""},
+        {"--task=", o.task},
+        {"--special-tokens=", o.special_tokens ? "on" : ""},
+        {"--frozen-by=", o.lora ? "--lora" : ""}};
+    DataOptions d = {.init = init.texts, .cache = o.dry_run ? "" : o.out_dir, .seq_len = o.shape.T,
+                     .evaluates = o.command != "train" || o.eval_every > 0};
+    for (const auto& [option, value] : given)
+        if (!value.empty()) d.prep.push_back(option + value);
+    if (o.skip_bad_lines && !d.prep.empty()) d.prep.push_back(format("--skip-bad-lines=%d", o.skip_bad_lines));
+    return d;
 }
 
 Data data_of_options(const Options& o, const Init& init, Comm* comm) {

@@ -1,5 +1,5 @@
-// data.h -- datasets of tokens: from token files (.npy, llm.c shards, nanoGPT's .bin), one or many, or from texts that
-// build/prep tokenizes.
+// data.h -- datasets of tokens, in a folder that build/prep has written: the user's token files, or tokens that it has
+// made from texts. docs/data.md describes the folder.
 //
 // Sample i of a shard has tokens [i T, i T + T) as inputs and tokens [i T + 1, i T + T + 1) as targets. A shard has
 // floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined. This program's
@@ -23,18 +23,17 @@
 #include "src/data/sampler.h"
 
 struct InputFile;                       // src/base/file.h
-using InputFiles = std::vector<std::shared_ptr<InputFile>>;
 
 // A 4-byte token with this bit set is not trained on: as a target it counts as -1.
 constexpr uint32_t kUntrained = 1u << 31;
 
-// Consecutive tokens in a file.
+// Consecutive tokens in a file, which stays open while a run reads it.
 struct Shard {
-    size_t width = 2;                   // bytes of a token: 2, 4 or 8, unsigned, little-endian
-    uint64_t begin = 0, tokens = 0;     // number of the first token in the file; how many tokens
-    std::string name;                   // the file's name, for messages
     std::shared_ptr<InputFile> file = {};
+    uint64_t width = 2;                 // bytes of a token: 2, 4 or 8, unsigned, little-endian
     uint64_t offset = 0;                // where the file's first token begins, in bytes
+    uint64_t begin = 0, tokens = 0;     // number of the first token in the file; how many tokens
+    uint64_t every = 0, crc = 0;        // blocks_crc(file, every) at the start; 0: it is a file of the cache
     bool masked = false;                // some tokens have the bit kUntrained
 
     // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call it. kExitBadContent
@@ -42,19 +41,17 @@ struct Shard {
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
 
-// Files that stay open while a run reads them.
-struct Content {
-    InputFiles files;
-    uint64_t hash = 0;                  // content_hash at the start; 0: another rank of this host checks the files
-};
+// Returns the CRC-32C of the blocks of kBlock bytes that begin at multiples of `every` bytes.
+constexpr uint64_t kBlock = 64 << 10;
+uint64_t blocks_crc(const InputFile& file, uint64_t every);
 
 struct Dataset {
     std::vector<Shard> shards = {};
     std::vector<uint64_t> first = {};   // number of each shard's first sample; at the end the number of samples
     int T = 0;                          // tokens per sample
     uint64_t samples = 0, tokens = 0;
+    std::string path = {};              // as the user gave it; "": there is no such dataset
     std::string hash = {};              // identifies the tokens; hexadecimal
-    std::shared_ptr<Content> content = {};  // the user's token files; null: build/prep has made the tokens
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
     // Copies the T inputs and T targets of sample i < samples. Thread-safe. kExitBadContent: a bad token, a short file.
@@ -76,22 +73,11 @@ constexpr std::pair<const char*, std::string ModelTexts::*> kModelTexts[] = {
 ModelTexts read_model_texts(const std::string& folder);
 
 struct DataOptions {
-    std::string data = {}, val_data = {};   // paths; empty: the built-in stories
-    std::string tokenizer = {};             // value of --tokenizer; empty: init.tokenizer, else "byte" for texts
-    std::string chat_template = {};         // value of --chat-template
+    std::vector<std::string> prep = {};     // options of `build/prep --answer`; none: the built-in stories, in bytes
     ModelTexts init = {};                   // text files of the model that the run starts from
-    std::string init_path = {};             // path of that model's tokenizer.json
-    std::string init_weights = {};          // folder of that model's weights, if the run begins with them; else ""
-    std::string prompt = {}, task = {};     // values of --prompt and --task
     std::string cache = {};                 // folder for prepared texts if the user has no cache; may be ""
-    int init_vocab = 0, vocab_size = 0;     // that model's vocabulary, or 0; value of --vocab-size, or 0
     int seq_len = 0;                        // T
-    int skip_bad_lines = 0;                 // value of --skip-bad-lines
-    bool special_tokens = false;            // value of --special-tokens
-    std::string frozen_by = {};             // the option that freezes the embedding, so no token can be added; or ""
-    bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty
-    bool says = true;                       // build/prep prints notes and warnings on stderr
 };
 
 // What the trainer knows of a tokenizer: the bytes of each token, the tokens that begin and end a text, and the files
@@ -145,9 +131,17 @@ struct Data {
 // name other data than the run has read. A new file under the same name does no harm: the old one stays open.
 void check_unchanged(const Dataset& part);
 
-// Opens the data. The first rank of each host asks build/prep for everything that depends on text, and the others wait.
-// Collective; comm is null for one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
+// Reads the data in a folder that build/prep has written, in samples of T tokens. kExitNoInput, kExitBadContent.
+Data read_data(const std::string& folder, int T);
+// kExitBadContent if a part has no sample, though it is needed.
+void require_samples(const Data& data, bool evaluates);
+// Opens the data. The first rank of each host asks build/prep for the folder, and the others wait. Collective; comm is
+// null for one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
 Data open_data(const DataOptions& options, Comm* comm);
+// Returns the path of data/NAME beside the program, in build/ there, one or two folders above it, or in ./data.
+// kExitNoInput: it is in none of them; what_to_do ends that message.
+std::string find_data_file(const std::string& name, const char* what_to_do);
+std::string find_story(const char* name);       // finds a file of the built-in text
 
 // Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {

@@ -16,7 +16,7 @@
 #include "models/llama.h"
 #include "models/tuning.h"
 #include "src/app/init.h"
-#include "src/data/vocabulary.h"
+#include "src/data/data.h"
 #include "src/options/options.h"
 #include "src/base/cache.h"
 #include "src/base/cpus.h"
@@ -26,7 +26,6 @@
 #include "tools/text/model_folder.h"
 #include "src/comm/comm.cpp"
 #include "src/comm/rendezvous.cpp"
-#include "src/data/prepared.h"
 #include "tools/text/prepare.h"
 #include "tools/text/questions.h"
 #include "tools/text/unicode.h"
@@ -326,11 +325,15 @@ void encoder(std::string_view in) {
 void tokenizer_json(std::string_view) { tokenizer("t.json"); }
 void vocab_bpe(std::string_view) { tokenizer("t.bpe"); }
 const Tokenizer bytes_as_tokens = tokenizer_byte();
-void shard(const char* name) {
-    const Dataset d = open_data({.data = file(name), .vocab_size = 50257, .seq_len = 4, .whole = true}, nullptr).val;
+void samples_of(const Dataset& d) {
     int x[4], y[4];
     for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257);  // the first ones, then fewer
     if (d.samples) d.sample(d.samples - 1, x, y, 50257);
+}
+void shard(const char* name) {
+    const Shard one = open_token_file(file(name));
+    const uint64_t samples = one.tokens ? (one.tokens - 1) / 4 : 0;
+    samples_of({.shards = {one}, .first = {0, samples}, .T = 4, .samples = samples});
 }
 void bin(std::string_view) { shard("a.bin"); }
 void npy(std::string_view) { shard("a.npy"); }
@@ -365,12 +368,12 @@ void jinja(std::string_view in) {
 }
 void text(std::string_view) { tokens_of("a.txt", bytes_as_tokens, {}, 4); }
 void task(std::string_view) { read_questions(file("a.jsonl"), bytes_as_tokens, 8); }
-// What build/prep answers, a zero byte, vocabulary.json, another one, bytes.bin.
-void prep_answers(std::string_view in) {
-    parse_prep_answer(std::string(next_word(&in, '\0')), "folder");
-    file("./vocabulary.json", next_word(&in, '\0'));
-    file("./bytes.bin", in);
-    read_vocabulary(".");
+// The manifest.json that the trainer reads, a zero byte, bytes.bin.
+void data(std::string_view in) {
+    file("./manifest.json", next_word(&in, '\0'));
+    file("./bytes.bin", in), file("./tokens.bin", "some tokens of two bytes"), file("./tokenizer.json", "{}");
+    const Data data = read_data(".", 4);
+    for (const Dataset* part : {&data.train, &data.val}) samples_of(*part);
 }
 
 // config.json and metrics.jsonl of a run, with a zero byte between them. No text of theirs is markup in the page.
@@ -695,7 +698,7 @@ const std::vector<Target>& targets() {
         {"report", "report curves tables picture json unicode", report, 256, 1 << 20,
          {"{\"run\":1,\"data\":\"<x>\"}" + std::string(1, '\0') + metrics_lines()}},
         {"tensorboard", "event_file json unicode", tensorboard, 32, kLittle, {metrics_lines()}},
-        {"prep", "prep shards tokenizer json unicode", prep, 64, kRoom,
+        {"prep", "prep token_files tokenizer json unicode", prep, 64, kRoom,
          {"{\"text\": \"a\"}\n\n{\"text\": \"\\u00e9\"}\n{\"messages\":[]}",
           "\xef\xbb\xbf<html> a text\nof two lines"}},
         {"prep_state", "prep json unicode", prep_state, 4, kRoom, {prepared()}},
@@ -748,30 +751,33 @@ const std::vector<Target>& targets() {
          kRoom,
          {"#version: 0.2\na b\nab c\n\xc4\xa0 a\n", many_merges()}},
         {"bin",
-         "data shards",
+         "data token_files",
          bin,
          2,
          kRoom,
          {bytes({20240520, 1, 8}) + std::string(1012, '\0') + bytes({1, 2, 3, 4}), bytes({1, 2, 3, 4, 5})}},
         {"npy",
-         "data shards",
+         "data token_files",
          npy,
          2,
          kRoom,
          {std::string("\x93NUMPY\1\0\x40\0", 10) +
           "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + bytes({1, 2, 3})}},
         {"jsonl",
-         "text shards tokenizer json unicode",
+         "text token_files tokenizer json unicode",
          jsonl,
          16,
          kRoom,
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
-        {"prep_answers", "prepared vocabulary json unicode", prep_answers, 16, kRoom,
-         {prep_answer({.train = "a", .vocabulary = "b", .start = {1, 2}}, "folder") + std::string(1, '\0') +
-          "{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"untrained\":[],\"config\":{},\"chats\":false,\"is_bpe\":true,"
-          "\"rows\":1,\"files\":[]}" + std::string("\0\1\0\0\0x", 6)}},
+        {"data", "data prepared json unicode", data, 16, kRoom,
+         {"{\"vocab_size\":1,\"description\":\"a\",\"train\":{\"path\":\"a\",\"hash\":\"b\",\"shards\":[{\"file\":"
+          "\"tokens.bin\",\"width\":2,\"offset\":0,\"begin\":0,\"tokens\":12,\"every\":0,\"crc32c\":0,\"masked\":"
+          "false}]},\"vocabulary\":{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"begin\":0,\"end\":0,\"untrained\":[],"
+          "\"config\":{},\"chats\":false,\"is_bpe\":true,\"bytes\":\"bytes.bin\",\"files\":[\"tokenizer.json\"]},"
+          "\"start\":[0],\"task\":{\"name\":\"x\",\"rows\":[[1,2,1]],\"items\":[[0,0,1]]}}" +
+          std::string("\0\1\0\0\0x", 6)}},
         {"chat",
-         "chat jinja text shards tokenizer json unicode",
+         "chat jinja text token_files tokenizer json unicode",
          chat,
          64,
          kRoom,
@@ -793,7 +799,8 @@ const std::vector<Target>& targets() {
           "{% set ns.n = ns.n + loop.index % 2 %}{% endfor %}{% generation %}{{ -ns.n }}{% endgeneration %}"
           "{{ messages | length }}{{ messages[1].content.lstrip('h') | default('d') | upper }}",
           "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' in 'ab' }}"}},
-        {"text", "text shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
+        {"text", "text token_files tokenizer", text, 16, kRoom,
+         {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments",
          "options",
          arguments,

@@ -113,7 +113,7 @@ case "${out:-}" in *make_stories)
     echo "cd \$1 && touch stories.json stories_train.jsonl stories_val.jsonl questions.jsonl" >"$out"
     chmod +x "$out" ;;
 */prep)
-    echo "mkdir -p \$2 && touch \$2/answer.json" >"$out"
+    echo "into=\${2#--into=} && mkdir -p \$into && touch \$into/manifest.json" >"$out"
     chmod +x "$out" ;;
 esac'
 git_in_tree() { git -C "$tree" -c user.name=x -c user.email=x -c init.defaultBranch=main "$@"; }

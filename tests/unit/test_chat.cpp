@@ -421,7 +421,7 @@ TEST(windows) {
     for (int i = 19; i >= 0; i--)
         lines += R"({"prompt":")" + std::string(size_t(i), 'p') + R"(","completion":"cc"})" "\n";
     const std::string path = dir.add("chat.jsonl", lines);
-    DataOptions o;
+    TextOptions o;
     o.data = path;
     o.seq_len = 12;
     const Opened data = open_text(o);
@@ -453,7 +453,7 @@ TEST(conversations_that_a_template_refuses) {
     const Folder dir;
     const std::string system = R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},)"
                                R"({"role":"assistant","content":"b"}]})" "\n";
-    DataOptions o;
+    TextOptions o;
     const auto write = [&](int at) {                    // a bad one as line `at` of 20
         std::string lines;
         for (int i = 1; i <= 20; i++) lines += i == at ? system : kHi + std::string("\n");

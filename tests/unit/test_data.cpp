@@ -11,9 +11,9 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
-#include "src/data/shards.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
+#include "tools/text/token_files.h"
 #include "tests/unit/text.h"
 
 template <class T> std::string bytes_of(const std::vector<T>& values) {
@@ -42,8 +42,8 @@ static std::string npy_of(const char* type, size_t n, const std::string& data) {
     return npy(format("{'descr': '%s', 'fortran_order': False, 'shape': (%zu,), }", type, n), data);
 }
 
-static DataOptions options_for(const std::string& data, int T = 4, const std::string& tokenizer = "") {
-    DataOptions o;
+static TextOptions options_for(const std::string& data, int T = 4, const std::string& tokenizer = "") {
+    TextOptions o;
     o.data = data;
     o.seq_len = T;
     o.tokenizer = tokenizer;
@@ -195,10 +195,10 @@ TEST(token_refusals) {
     refused("a.npy", npy("{}", u16), "got {}");
     refused("a.npy", npy_of("<u2", 101, u16), "got 200 bytes of tokens, want 202");
     refused("a.npy", npy_of("<u2", 99, u16), "want 198");
-    refused("a.npy", npy_of("<u2", 4, bytes_of(counting<uint16_t>(4))), "got 4 usable tokens, want at least 5");
-    refused("a.bin", "", "got 0 usable tokens");
+    refused("a.npy", npy_of("<u2", 4, bytes_of(counting<uint16_t>(4))), "got 4 validation tokens, want at least 5");
+    refused("a.bin", "", "got 0 validation tokens");
     refused("a.bin", std::string(100, 'x'), "rename it to .txt");
-    refused("a.bin", llmc({7}), "got 1 usable tokens");
+    refused("a.bin", llmc({7}), "got 1 validation tokens");
 }
 
 template <class T> std::string spread(const std::vector<int>& ids) {
@@ -342,9 +342,8 @@ TEST(text_names_and_kinds) {
     expect_error(kExitBadContent, "got 4 training tokens", [&] { open_one(f.add("c.txt", "abcde")); });
     expect_error(kExitBadContent, "got 2 validation tokens, want at least 5",
                  [&] { open_one(f.add("c.txt", "0123456789abcd")); });
-    DataOptions o = options_for(f.path + "/c.txt");
-    o.evaluates = false;
-    EXPECT(open_text(o).val.samples == 0, "not needed");
+    TextOptions o = options_for(f.path + "/c.txt");
+    EXPECT(open_text(o, false).val.samples == 0, "not needed");
     o.data = f.path + "/nothing.txt";
     expect_error(kExitNoInput, "nothing.txt", [&] { open_text(o); });
     if (getuid() != 0) {
@@ -400,13 +399,13 @@ TEST(folder_of_texts) {
     EXPECT(all_tokens(data.val) == joined({documents.back()}), "val");
     EXPECT(data.tokenizer.eot == 256 && open_one(f.path + "/07.txt", 1).tokenizer.eot == -1,
            "documents have an end-of-text token, one text has none");
-    DataOptions goes_on;
+    TextOptions goes_on;
     goes_on.data = f.path + "/07.txt";
     goes_on.init.tokenizer = tokenizer_byte().to_json();
     goes_on.seq_len = 1;
     for (const bool knows : {true, false}) {
         goes_on.init.config = knows ? R"({"eos_token_id":256})" : R"({"eos_token_id":null})";
-        EXPECT(open_text(goes_on, nullptr).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
+        EXPECT(open_text(goes_on).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
     }
     EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
     EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
@@ -436,7 +435,7 @@ TEST(validation_files) {
     }
     EXPECT(open_one(f.path + "/val.bin", 1).train.tokens == 18, "alone it is data like any other");
     shard("other.bin", 40, 2000);
-    DataOptions o = options_for(f.path);
+    TextOptions o = options_for(f.path);
     o.val_data = f.path + "/other.bin";
     Opened data = open_text(o);
     EXPECT(data.val.tokens == 40 && data.train.tokens == 100, "val.bin is not trained on, whatever --val-data says");
@@ -548,8 +547,8 @@ TEST(jsonl) {
     refused("{\"text\": \"\\ud83d\"}", "surrogate");
     refused("{\"text\": \"caf\xe9\"}", "UTF-8");
     refused("{\"text\": \"a\", \"text\": \"b\"}", "twice");
-    refused("\n \r\n", "got 0 usable tokens");
-    refused("{\"text\": \"\"}\n", "got 0 usable tokens");
+    refused("\n \r\n", "got 0 validation tokens");
+    refused("{\"text\": \"\"}\n", "got 0 validation tokens");
 }
 
 TEST(json_under_any_name) {
@@ -608,7 +607,7 @@ TEST(what_is_no_text) {
     refused("two.json", "{\n\"text\": \"a\"\n}\n{\n\"text\": \"b\"\n}\n", "byte 16: got \"{\"");
     refused("mixed.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", "record 2: got the fields \"title\"");
     refused("comment.json", "// a comment\n{\"text\": \"a\"}", "byte 0");
-    refused("empty.json", "[]", "got 0 usable tokens");
+    refused("empty.json", "[]", "got 0 validation tokens");
     refused("a.csv", "id,text\n1,abc\n", "got a table");
     refused("a.TSV", "id\ttext\n1\tabc\n", "got a table");
     refused("a.jsonl.gz", "\x1f\x8b\x08...", "got a gzip file, want the text in it: build/prep");
@@ -652,7 +651,7 @@ TEST(char_tokenizer_knows_every_symbol) {
     EXPECT(data.vocab_size == 10 && data.train.tokens + data.val.tokens == text.size(), "vocabulary %d",
            data.vocab_size);
     EXPECT(all_tokens(data.train)[4] == 4 && all_tokens(data.val).back() == 5, "ids by code point");
-    DataOptions o = options_for(f.path + "/a.txt", 4, "char");
+    TextOptions o = options_for(f.path + "/a.txt", 4, "char");
     o.val_data = f.add("val.txt", "QQQQQabcdeQQ");
     data = open_text(o);
     EXPECT(data.vocab_size == 11 && data.val.tokens == 12 && data.train.tokens == text.size(), "vocabulary %d",
@@ -719,22 +718,22 @@ TEST(vocabulary_rules) {
     const Folder f;
     const std::string text = f.add("a.txt", random_text(200)), tokens = f.add("a.bin", llmc(counting<uint16_t>(100)));
     const std::string byte_json = f.add("tokenizer.json", tokenizer_byte().to_json());
-    const auto vocab = [&](DataOptions o, const std::string& init, int init_vocab) {
+    const auto vocab = [&](TextOptions o, const std::string& init, int init_vocab) {
         o.init.tokenizer = init.empty() ? "" : read_file(init);
         o.init_path = init;
         o.init_vocab = init_vocab;
         return open_text(o).vocab_size;
     };
-    DataOptions o = options_for(tokens);
+    TextOptions o = options_for(tokens);
     EXPECT(vocab(o, "", 0) == 50257, "default");
     EXPECT(vocab(o, "", 777) == 777, "--init without a tokenizer");
     EXPECT(vocab(o, byte_json, 257) == 257, "--init with one");
     EXPECT(vocab(o, byte_json, 300) == 300, "--init with one that leaves rows of the model unused");
     expect_error(kExitUsage, "want 256 as the model has", [&] { vocab(o, byte_json, 256); });
-    DataOptions padded = options_for(text);
+    TextOptions padded = options_for(text);
     padded.init.tokenizer = read_file(byte_json);
     padded.init_vocab = 300;
-    EXPECT(open_text(padded, nullptr).tokenizer.bytes.size() == 300, "the unused rows have no text");
+    EXPECT(open_text(padded).tokenizer.bytes.size() == 300, "the unused rows have no text");
     o.vocab_size = 165;
     EXPECT(vocab(o, "", 0) == 165, "--vocab-size");
     o = options_for(tokens, 4, "byte");
@@ -764,14 +763,19 @@ TEST(options_of_the_trainer) {
     Init none, init;
     init.texts.tokenizer = "{}";
     init.config.shape.V = 9;
-    EXPECT(data_options(o, none).tokenizer.empty() && !data_options(o, none).evaluates, "nothing is chosen");
+    const auto has = [&](const Init& model, const char* option) {
+        return std::ranges::count(data_options(o, model).prep, option) == 1;
+    };
+    EXPECT(data_options(o, none).prep.empty() && !data_options(o, none).evaluates, "nothing is chosen");
+    o.skip_bad_lines = 3;
+    EXPECT(data_options(o, none).prep.empty(), "the built-in stories have no bad lines");
     o.tokenizer = "char";  // on a resume it is saved, not given
-    EXPECT(data_options(o, init).tokenizer == "char" && data_options(o, init).init_vocab == 9, "saved");
+    EXPECT(has(init, "--tokenizer=char") && has(init, "--init-vocab=9") && has(init, "--skip-bad-lines=3"), "saved");
     o.command = "eval";
-    EXPECT(data_options(o, init).tokenizer.empty() && data_options(o, none).tokenizer == "char", "the model's own");
+    EXPECT(!has(init, "--tokenizer=char") && has(none, "--tokenizer=char"), "the model's own");
     EXPECT(data_options(o, none).evaluates, "eval");
     o.given = {"tokenizer"};
-    EXPECT(data_options(o, init).tokenizer == "char", "given");
+    EXPECT(has(init, "--tokenizer=char"), "given");
 }
 
 TEST(hash_is_of_the_content) {
@@ -787,16 +791,16 @@ TEST(hash_is_of_the_content) {
     }
     seen.insert(open_one(f.add("a.txt", text), 4, "char").train.hash);
     seen.insert(open_one(f.path + "/a.txt", 4, "bpe:300").train.hash);
-    DataOptions o = options_for(f.path + "/a.txt");
+    TextOptions o = options_for(f.path + "/a.txt");
     o.val_data = g.path + "/elsewhere.md";
     seen.insert(open_text(o).train.hash);  // not the same tokens: nothing was cut off
     EXPECT(seen.size() == 9, "%zu different hashes of 9", seen.size());
     // Two files are not one, and their order counts.
     const std::vector<std::string> ab = {f.add("x", "ab"), f.add("y", "c")}, ba = {ab[1], ab[0]},
                                    other = {f.add("z", "a"), f.add("w", "bc")};
-    EXPECT(content_hash(ab) != content_hash(ba) && content_hash(ab) != content_hash(other) &&
-               content_hash(ab) != content_hash({ab[0], f.add("u", "d")}) &&
-               content_hash(ab) != content_hash({f.add("v", "abc")}), "files");
+    const auto hash = [](const std::vector<std::string>& files) { return content_hash(files, kBlock); };
+    EXPECT(hash(ab) != hash(ba) && hash(ab) != hash(other) && hash(ab) != hash({ab[0], f.add("u", "d")}) &&
+               hash(ab) != hash({f.add("v", "abc")}), "files");
 }
 
 // What build/prep leaves: shards, tokenizer.json, and what it says of them.
@@ -850,11 +854,69 @@ TEST(shards_are_held_to_the_manifest) {
     refused("train_000000.bin: it is missing");
 }
 
+// What a user's script may write: any token files, names of its own, no CRC-32C, no tokenizer.
+TEST(a_folder_of_a_script) {
+    const Folder f;
+    f.add("a.npy", npy_of("<u2", 50, bytes_of(counting<uint16_t>(50))));
+    f.add("b.u32.bin", bytes_of(counting<uint32_t>(30, 100)));
+    f.add("manifest.json", R"({"vocab_size":200,"train":{"shards":[{"file":"b.u32.bin","tokens":30}]},)"
+          R"("val":{"shards":[{"file":"a.npy","tokens":50}]}})");
+    expect_error(kExitBadContent, "got raw tokens, want a numpy array", [&] { open_one(f.path); });
+    f.add("a.npy", npy_of("<u4", 50, bytes_of(counting<uint32_t>(50))));
+    f.add("b.npy", npy_of("<u4", 30, bytes_of(counting<uint32_t>(30, 100))));
+    unlink((f.path + "/b.u32.bin").c_str());
+    f.add("manifest.json", R"({"vocab_size":200,"train":{"shards":[{"file":"b.npy","tokens":30}]},)"
+          R"("val":{"shards":[{"file":"a.npy","tokens":50}]}})");
+    const Opened data = open_one(f.path);
+    EXPECT(data.vocab_size == 200 && data.train.tokens == 30 && data.val.tokens == 50 && !data.vocabulary.has_text(),
+           "%s", data.train.description.c_str());
+    EXPECT(all_tokens(data.train)[0] == 100 && all_tokens(data.val)[49] == 49, "tokens");
+    f.add("c.npy", npy_of("<u4", 30, bytes_of(counting<uint32_t>(30))));
+    expect_error(kExitBadContent, "c.npy: got a file that manifest.json does not list", [&] { open_one(f.path); });
+}
+
+// What the trainer reads, damaged: refused, whatever a number says.
+TEST(damaged_folders) {
+    const Folder f;
+    const std::string folder = prepare(options_for(f.add("a.txt", random_text(1000))), f.path + "/cache", [] {});
+    const std::string manifest = folder + "/manifest.json", good = read_file(manifest);
+    EXPECT(read_data(folder, 4).train.tokens == 900, "good");
+    const auto refused = [&](const char* key, const char* value, const char* part) {
+        const size_t at = good.find(key), from = at + std::string(key).size();
+        std::string bad = good;
+        bad.replace(from, good.find_first_of(",}", from) - from, value);
+        write_file_atomic(manifest, bad);
+        expect_error(kExitBadContent, part, [&] { read_data(folder, 4); });
+        write_file_atomic(manifest, good);
+    };
+    for (const char* number : {"0", "1001", "9223372036854775808", "18446744073709551615"})
+        refused("\"tokens\":", number, "tokens.bin: got 1,000 tokens");
+    refused("\"begin\":", "18446744073709551615", "tokens.bin: got 1,000 tokens");
+    refused("\"offset\":", "18446744073709551615", "tokens.bin: got 0 tokens");
+    for (const char* width : {"0", "1", "3", "18446744073709551615"}) refused("\"width\":", width, "width");
+    refused("\"vocab_size\":", "1000000000", "vocab_size: got 1000000000, want 257");
+    refused("\"shards\":[", "1", "");
+    refused("\"hash\":", "7", "hash");
+    const std::string cut = good.substr(0, good.size() / 2);
+    write_file_atomic(manifest, cut);
+    expect_error(kExitBadContent, "manifest.json: byte", [&] { read_data(folder, 4); });
+    write_file_atomic(manifest, good);
+    for (const std::string& entry : list_directory(folder))
+        for (const char* name : {"tokens.bin", "bytes.bin"})
+            if (const std::string path = folder + "/" + entry + "/" + name; file_exists(path)) {
+                const std::string whole = read_file(path);
+                EXPECT(truncate(path.c_str(), off_t(whole.size() - 1)) == 0, "truncate");
+                expect_error(kExitBadContent, name, [&] { read_data(folder, 4); });
+                f.add("cache/" + entry + "/" + name, whole);
+            }
+    EXPECT(read_data(folder, 4).train.tokens == 900, "good again");
+}
+
 TEST(data_that_change_during_a_run) {
     const Folder f;
     const auto bytes = [](size_t first) { return bytes_of(counting<uint16_t>(500, first)); };
     const std::string path = f.add("a.bin", bytes(0)), other = f.add("b.bin", bytes(0));
-    DataOptions o = options_for(path);
+    TextOptions o = options_for(path);
     o.val_data = other;
     const auto write = [](const std::string& to, const std::string& content) {  // in place
         FILE* const file = fopen(to.c_str(), "r+");
@@ -939,7 +1001,7 @@ TEST(built_in_stories) {
     }
     EXPECT(data.train.hash != data.val.hash && data.train.hash == open_one("", 64).train.hash,
            "the hash is of the text");
-    DataOptions o = options_for("", 64, "bpe:400");
+    TextOptions o = options_for("", 64, "bpe:400");
     const Folder f;
     o.val_data = f.add("val.txt", random_text(1000));
     const Opened other = open_text(o);
@@ -1047,8 +1109,8 @@ TEST(samples_from_several_threads) {
     for (size_t k = 1; k < 4; k++) EXPECT(sums[k] == sums[0], "thread %zu saw other samples", k);
 }
 
-// Ranks of one host share the tokens that one of them made.
-TEST(ranks_share_the_tokens) {
+// Processes share the tokens that one of them made.
+TEST(processes_share_the_tokens) {
     const Folder f;
     std::string lines;
     for (int i = 0; i < 200; i++) lines += "{\"text\": \"" + random_text(50, unsigned(i)) + "\"}\n";
@@ -1060,17 +1122,11 @@ TEST(ranks_share_the_tokens) {
         if (pid == 0) {
             int code = 1;
             try {
-                World world;
-                world.rank = rank;
-                world.size = 3;
-                world.job = format("test_data.%d", int(getppid()));
-                Comm* comm = comm_create(world, 120);
-                const Opened data = open_text(options_for(path, 16, "bpe:300"), comm);
+                const Opened data = open_one(path, 16, "bpe:300");
                 const bool same = all_tokens(data.train) == all_tokens(alone.train) &&
                                   all_tokens(data.val) == all_tokens(alone.val) &&
                                   data.train.hash == alone.train.hash;
                 code = same ? 0 : 2;
-                comm_destroy(comm);
             } catch (const Error& e) {
                 print_error(e);
             }

@@ -24,7 +24,7 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
         o.shape = {};
         o.shape.T = T;
         DataOptions whole = data_options(o, loaded.init);
-        whole.whole = true;
+        whole.prep.push_back("--whole");
         return open_data(whole, comm);
     }
     if (!merge_options_of(o.paths[0], &o))

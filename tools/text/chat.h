@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 #include "src/base/json.h"
-#include "src/data/shards.h"
+#include "tools/text/token_files.h"
 #include "tools/text/jinja.h"
 #include "tools/text/tokenizer.h"
 

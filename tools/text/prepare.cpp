@@ -1,21 +1,23 @@
 // prepare.cpp -- see prepare.h.
 #include "tools/text/prepare.h"
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <utility>
 #include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/data/vocabulary.h"
 #include "tools/text/model_texts.h"
 #include "tools/text/questions.h"
 #include "tools/text/tensor_files.h"
+#include "tools/text/token_files.h"
 
 using ull = unsigned long long;
 
 namespace {
 
-constexpr int kVersion = 2;                 // of what the cache holds; a new number makes all of it anew
+constexpr int kVersion = 3;                 // of what the cache holds; a new number makes all of it anew
 constexpr uint64_t kLargeText = 16 << 20;   // bytes of a text whose encoding takes long enough to be reported
 
 // Returns a name in the cache for what `content` describes.
@@ -30,7 +32,7 @@ uint64_t bytes_of_files(const Source& source) {
 }
 
 // Returns a hash of all bytes of a text: an entry of the cache must not be taken for another text.
-std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files, true))); }
+std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files, kBlock))); }
 
 std::string of_skipping(const Source& source) {
     return source.skip_bad_lines ? format(" without %d lines", source.skip_bad_lines) : "";
@@ -69,19 +71,28 @@ Tokenizer learnt(const std::string& option, const Source& train, const Source& v
     return tokenizer;
 }
 
-// Returns the tokenizer that build/prep has left beside its shards.
-Tokenizer tokenizer_beside(const std::string& folder, const std::string& manifest) {
+// Returns a number in the manifest.json beside token files; 0 if it is not there.
+uint64_t listed_number(const Source& source, const char* key) {
+    const std::string path = path_join(parent_folder(source.files[0]), "manifest.json");
+    const std::string text = file_exists(path) ? read_file(path) : "null";
+    uint64_t n = 0;
+    parse_json(text, path.c_str()).find(key).as_u64(&n);
+    return n;
+}
+
+// Returns the tokenizer beside shards that a manifest.json lists. build/prep leaves one; a user's script need not.
+Tokenizer tokenizer_beside(const Source& source, const std::string& folder) {
+    const std::string path = path_join(folder, "tokenizer.json");
+    if (!file_exists(path) && !listed_number(source, "tokenizer")) return {};
     const Tokenizer tokenizer = tokenizer_load(folder);
-    const std::string text = read_file(manifest);
-    const Json size = parse_json(text, manifest.c_str()).find("vocab_size");
-    if (uint64_t n; size.as_u64(&n) && n != uint64_t(tokenizer.vocab_size))
-        die_content(path_join(folder, "tokenizer.json"), std::to_string(tokenizer.vocab_size) + " tokens",
+    if (const uint64_t n = listed_number(source, "vocab_size"); n && n != uint64_t(tokenizer.vocab_size))
+        die_content(path, std::to_string(tokenizer.vocab_size) + " tokens",
                     std::to_string(n) + " as manifest.json says; restore it");
     return tokenizer;
 }
 
 // Returns the tokenizer of the model of --init. Tokens need none that this program can read.
-Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Source& val) {
+Tokenizer tokenizer_of_init(const TextOptions& o, const Source& train, const Source& val) {
     const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty() || !o.task.empty();
     Tokenizer tokenizer;
     try {
@@ -94,11 +105,12 @@ Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Sou
     return tokenizer;
 }
 
-Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Source& val, const std::string& folder,
+Tokenizer choose_tokenizer(const TextOptions& o, const Source& train, const Source& val, const std::string& folder,
                            const Progress& progress) {
     if (o.tokenizer.empty() && !o.init.tokenizer.empty()) return tokenizer_of_init(o, train, val);
-    const std::string beside = parent_folder(train.files[0]), manifest = path_join(beside, "manifest.json");
-    if (o.tokenizer.empty() && !train.is_text() && file_exists(manifest)) return tokenizer_beside(beside, manifest);
+    const std::string beside = parent_folder(train.files[0]);
+    if (o.tokenizer.empty() && !train.is_text() && file_exists(path_join(beside, "manifest.json")))
+        return tokenizer_beside(train, beside);
     if (o.tokenizer.empty() && train.is_text() && o.init_vocab) refuse_older_form(parent_folder(o.init_path));
     if (o.tokenizer.empty()) return train.is_text() && !o.whole ? tokenizer_byte() : Tokenizer();
     const bool learns = o.tokenizer == "char" || o.tokenizer.starts_with("bpe:");
@@ -107,7 +119,7 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Sour
 }
 
 // Returns the texts of the model of --init. With another tokenizer those about tokens are the ones beside its file.
-ModelTexts texts_beside(const DataOptions& o, const Tokenizer& t) {
+ModelTexts texts_beside(const TextOptions& o, const Tokenizer& t) {
     ModelTexts texts = o.init;
     if (o.tokenizer.empty() || o.init.tokenizer == t.to_json() || o.init.tokenizer == tokenizer_json_of_model(t))
         return texts;
@@ -121,7 +133,7 @@ ModelTexts texts_beside(const DataOptions& o, const Tokenizer& t) {
 }
 
 // Returns how many rows the model's embedding has for a tokenizer. kExitUsage: the model of --init has another number.
-int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const ChatTemplate& chat) {
+int choose_vocabulary(const TextOptions& o, const Tokenizer& tokenizer, const ChatTemplate& chat) {
     const int own = tokenizer.vocab_size;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init.tokenizer.empty());
     if (o.init_vocab && !chat.controls.empty() && o.tokenizer.empty() && own > o.init_vocab) {
@@ -139,31 +151,29 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     return own;
 }
 
-// Returns for each of n tokens whether the text of a folder has it.
-std::vector<bool> used_tokens(const std::string& folder, size_t n) {
-    const PreparedTokens about = read_prepared(folder);
-    const Shard shard = {.width = size_t(about.width), .tokens = about.count, .name = folder,
-                         .file = std::make_shared<InputFile>(path_join(folder, "tokens.bin")),
-                         .masked = about.masked};
+// Returns for each of n tokens whether the data have it.
+std::vector<bool> used_tokens(const Data& data, size_t n) {
     std::vector<bool> used(n);
     std::vector<int> tokens(1 << 16);
-    for (uint64_t first = 0; first < about.count; first += tokens.size()) {
-        const size_t count = size_t(std::min<uint64_t>(tokens.size(), about.count - first));
-        shard.read(first, count, tokens.data(), int(n));
-        for (size_t i = 0; i < count; i++) used[uint32_t(tokens[i]) & ~kUntrained] = true;
-    }
+    for (const Dataset* part : {&data.train, &data.val})
+        for (const Shard& shard : part->shards)
+            for (uint64_t first = 0; first < shard.tokens; first += tokens.size()) {
+                const size_t count = size_t(std::min<uint64_t>(tokens.size(), shard.tokens - first));
+                shard.read(first, count, tokens.data(), int(n));
+                for (size_t i = 0; i < count; i++) used[uint32_t(tokens[i]) & ~kUntrained] = true;
+            }
     return used;
 }
 
 // Returns the control tokens that the data use and nobody has trained: their rows in the embedding are zeros, or equal
 // to another control token's. (Rows of the head say less: a token that is never a target keeps its row.) They begin
 // anew, which is said, or are refused where rows do not change.
-// prepared: the folder with the tokens for training; "": the data are no text.
-std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, const std::string& prepared) {
+// data: the tokens of --data.
+std::vector<int> untrained_tokens(const TextOptions& o, const TextChoice& c, const Data& data) {
     std::vector<int> found;
     std::vector<std::string> names;
-    if (o.init_weights.empty() || prepared.empty()) return found;
-    const std::vector<bool> used = used_tokens(prepared, c.tokenizer.bytes.size());
+    if (o.init_weights.empty() || !c.sources.train.is_text()) return found;
+    const std::vector<bool> used = used_tokens(data, c.tokenizer.bytes.size());
     const SafeTensors file = open_model(o.init_weights);
     for (const SafeTensor& table : file.tensors) {
         const auto is = [&](const char* name) { return table.name.ends_with(name); };
@@ -212,117 +222,216 @@ void warn_of_lost(const Source& source, const Text& text) {
              source.path.c_str());
 }
 
-void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder) {
-    FileWriter file(path_join(folder, "tokens.bin"));
-    file.write(tokens.data(), tokens.size());
-    file.finish();
-    const JsonLine line = JsonLine().add("count", about.count).add("cut", about.cut).add("width", about.width)
-        .add("masked", about.masked).add("train_hash", about.train_hash).add("val_hash", about.val_hash)
-        .add("note", about.note);
-    write_file_atomic(path_join(folder, "tokens.json"), line.text() + "\n");
+// Returns a path as a manifest.json in `folder` has it: a file that is not in the folder by its absolute path.
+std::string path_in(const std::string& path, const std::string& folder) {
+    if (!folder.empty() && path.starts_with(folder + "/")) return path.substr(folder.size() + 1);
+    return std::filesystem::absolute(path).string();
+}
+
+std::string dataset_json(const Dataset& d, const std::string& folder) {
+    std::vector<std::string> shards;
+    for (const Shard& s : d.shards)
+        shards.push_back(JsonLine().raw("file", json_quote(path_in(s.file->path, folder), true)).add("width", s.width)
+            .add("offset", s.offset).add("begin", s.begin).add("tokens", s.tokens).add("every", s.every)
+            .add("crc32c", s.crc).add("masked", s.masked).text());
+    return JsonLine().raw("path", json_quote(d.path, true)).add("hash", d.hash)
+        .raw("shards", "[" + join(shards, ",") + "]").text();
+}
+
+// Returns what a manifest.json in `folder` says of the tokens.
+JsonLine tokens_line(const Data& data, const std::string& folder) {
+    JsonLine line;
+    line.add("vocab_size", data.vocab_size).raw("description", json_quote(data.train.description, true));
+    if (!data.train.path.empty()) line.raw("train", dataset_json(data.train, folder));
+    if (!data.val.path.empty()) line.raw("val", dataset_json(data.val, folder));
+    return line;
+}
+
+// Returns the dataset of tokens [from, to), counted over all shards. content: identifies these.
+Dataset cut_dataset(const std::vector<Shard>& shards, const std::string& path, std::string content, uint64_t from,
+                    uint64_t to) {
+    Dataset d = {.path = path};
+    for (Shard s : shards) {
+        const uint64_t begin = std::min(from, s.tokens), end = std::min(to, s.tokens);
+        from -= begin;
+        to -= end;
+        if (begin == end) continue;
+        s.begin = begin;
+        s.tokens = end - begin;
+        d.tokens += s.tokens;
+        content += format(" %llu+%llu", ull(s.begin), ull(s.tokens));
+        d.shards.push_back(std::move(s));
+    }
+    d.hash = data_hash(content);
+    return d;
 }
 
 // Reads and encodes a text. hash: of its bytes when the entry was named. content: identifies its tokens.
-void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o, bool split, PreparedTokens about,
+void make_tokens(const TextChoice& c, const Source& source, const TextOptions& o, bool split, Shard shard,
                  const std::string& hash, std::string content, const std::string& into, const Progress& progress) {
     std::vector<char> tokens;
+    std::string note;
+    uint64_t cut = 0;
     {
         Text text = read_text(source, split, progress);
         const bool names = c.tokenizer.names && !c.chat.form;
         if (std::vector<size_t>& ends = text.ends; names && text.documents == 0 && ends.size() == 2)
             ends[0] = c.tokenizer.outside_names(text.all, ends[0]);
-        about.cut = about.masked
-            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &about.note, progress)
-            : encode_text(text, c.tokenizer, about.width, &tokens, progress);
+        cut = shard.masked
+            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &note, progress)
+            : encode_text(text, c.tokenizer, shard.width, &tokens, progress);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
             content += " amended";              // its tokens or its mask are not what they were before version 2
-        if (!about.masked)
-            about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
+        if (!shard.masked)
+            note = source.format == Format::text && source.files.size() == 1 ? "text" :
                 with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
         Spelled spelled;
         c.tokenizer.find_names(text.all, &spelled);
         if (spelled.count > 0)
-            about.note += "; " + with_commas(spelled.count) + " names of control tokens " +
+            note += "; " + with_commas(spelled.count) + " names of control tokens " +
                           (names ? "are tokens" : "stay text");
-        if (o.says && !names) spelled.warn("data: " + source.path, bool(c.chat.form));
-        if (o.says) warn_of_lost(source, text);
+        if (!o.quiet && !names) spelled.warn("data: " + source.path, bool(c.chat.form));
+        if (!o.quiet) warn_of_lost(source, text);
         for (const std::string& skipped : text.bad.text()) {
-            about.note += "; " + skipped;
-            if (o.says && &source == &c.sources.val) warn("validation %s", skipped.c_str());
+            note += "; " + skipped;
+            if (!o.quiet && &source == &c.sources.val) warn("validation %s", skipped.c_str());
         }
     }
-    about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);
-    const auto part = [&](uint64_t begin, uint64_t n) {
-        return data_hash(content + (n ? format(" %llu+%llu", ull(begin), ull(n)) : ""));
-    };
-    about.train_hash = part(0, about.cut);
-    about.val_hash = part(about.cut, about.count - about.cut);
     require_space(into, tokens.size(), "the cache of texts");
-    write_prepared(about, tokens, into);
+    const std::string path = path_join(into, "tokens.bin");
+    FileWriter file(path);
+    file.write(tokens.data(), tokens.size());
+    file.finish();
+    shard.file = std::make_shared<InputFile>(path);
+    shard.tokens = tokens.size() / shard.width;
+    Data data = {.train = cut_dataset({shard}, source.path, content, 0, cut)};
+    if (split) data.val = cut_dataset({shard}, source.path, content, cut, shard.tokens);
+    data.train.description = note;
+    write_file_atomic(path_join(into, "manifest.json"), tokens_line(data, into).text() + "\n");
 }
 
 // Says that a text which takes long is tokenised only now.
-void say_large(const Source& source, const std::string& folder, const DataOptions& o) {
+void say_large(const Source& source, const std::string& folder, const TextOptions& o) {
     const uint64_t bytes = bytes_of_files(source);
-    if (o.says && bytes > kLargeText)
+    if (!o.quiet && bytes > kLargeText)
         std::fprintf(stderr, "data    %s: %s bytes of text become tokens, once, in %s\n", source.path.c_str(),
                      with_commas(bytes).c_str(), folder.c_str());
 }
 
-// Returns the name in the cache of a text's tokens, which are made unless they are there.
-std::string tokens_of(const TextChoice& c, const Source& source, const DataOptions& o, const std::string& folder,
-                      const Progress& progress) {
+// Returns the tokens of a text, which are made unless they are in the cache. The part for validation is in `val`, if
+// the text is split. The description says what was left out.
+Data tokens_of(const TextChoice& c, const Source& source, const TextOptions& o, bool split, const std::string& folder,
+               const Progress& progress) {
     if (c.tokenizer.kind == Tokenizer::none)
         die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
             source.path.c_str());
-    const bool split = c.sources.val.files.empty() && !o.whole, masked = source.is_masked();
+    const bool masked = source.is_masked();
     const std::string hash = hash_text(source);
-    std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
+    const uint64_t every = hashed_every(source.files);
+    std::string content = every > kBlock ? format("%016llx", ull(content_hash(source.files, every))) : hash;
     content += c.tokenizer.own_json(true) + of_skipping(source) + (c.tokenizer.names ? " names" : "");
     const int begin = c.tokenizer.begin, eot = c.tokenizer.eot;
     if (c.chat.form) content += c.chat.key;
     else if (begin != eot && (begin >= 0 || source.has_documents()))        // else a text has neither, or eot before it
         content += format(" %d %d", begin, eot);
-    const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
+    const Shard shard = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
     const std::string how = format(" %s %d %d %d %d", format_name(source.format), split, begin, eot,
                                    masked ? o.seq_len : 0);
     const std::string name = cache_name("tokens", hash + " " + content + how);
-    cached(folder, name, [&](const std::string& into) {
+    return read_data(cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
-        make_tokens(c, source, o, split, about, hash, content, into, progress);
-    }, progress);
-    return name;
+        make_tokens(c, source, o, split, shard, hash, content, into, progress);
+    }, progress), 1);
 }
 
-std::string vocabulary_json(const Vocabulary& v) {
+// Opens token files of the user. The part for validation is in `val`, if they are split.
+Data open_token_files(const Source& source, bool split) {
+    const uint64_t every = hashed_every(source.files);
+    std::vector<uint32_t> crcs;
+    const std::string content = format("%016llx", ull(content_hash(source.files, every, &crcs)));
+    if (every == kBlock) check_manifest(source.files, crcs);
+    std::vector<Shard> shards;
+    uint64_t count = 0;
+    for (size_t i = 0; i < source.files.size(); i++) {
+        shards.push_back(open_token_file(source.files[i]));
+        shards[i].every = every;
+        shards[i].crc = crcs[i];
+        count += shards[i].tokens;
+    }
+    const uint64_t cut = split ? nine_tenths_of(count) : count;
+    Data data = {.train = cut_dataset(shards, source.path, content, 0, cut)};
+    if (split) data.val = cut_dataset(shards, source.path, content, cut, count);
+    if (every > kBlock)
+        data.train.description = format("a resume compares 1 of %llu blocks of 64 KiB", ull(every / kBlock));
+    return data;
+}
+
+// Reads the first 2^28 tokens, which takes about a second, so that a bad token among them is found now and not later.
+void check_tokens(const Dataset& set, int vocab_size) {
+    uint64_t left = uint64_t(1) << 28;
+    std::vector<int> block(1 << 16);
+    for (const Shard& shard : set.shards)
+        for (uint64_t at = 0, n; at < shard.tokens && left > 0; at += n, left -= n) {
+            n = std::min({uint64_t(block.size()), shard.tokens - at, left});
+            shard.read(at, size_t(n), block.data(), vocab_size);
+        }
+}
+
+// ---- the vocabulary and the questions
+
+// Returns what a manifest.json in the folder `to` says of a vocabulary, whose files are written unless the cache has
+// them.
+std::string vocabulary_json(const Vocabulary& v, const std::string& folder, const std::string& to,
+                            const Progress& progress) {
+    std::string table, all;
+    for (const std::string& bytes : v.bytes) table += bytes_of(uint32_t(bytes.size())) + bytes;
+    for (const auto& [name, text] : v.files) all += name + " " + text;
+    const std::string entry = cached(folder, cache_name("vocabulary", table + all), [&](const std::string& into) {
+        for (const auto& [name, text] : v.files) write_file_atomic(path_join(into, name), text);
+        write_file_atomic(path_join(into, "bytes.bin"), table);
+    }, progress);
+    const auto quoted = [&](const std::string& name) {
+        return json_quote(path_in(path_join(entry, name), to), true);
+    };
     std::vector<std::string> files;
-    for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
+    for (const auto& [name, text] : v.files) files.push_back(quoted(name));
     return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
         .raw("ends", json_list(v.ends)).add("begin", v.documents.begin).add("end", v.documents.end)
         .raw("untrained", json_list(v.untrained)).raw("config", v.config).add("chats", v.chats)
-        .add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
-        .raw("files", "[" + join(files, ",") + "]").text() + "\n";
+        .add("is_bpe", v.is_bpe).raw("bytes", quoted("bytes.bin"))
+        .raw("files", "[" + join(files, ",") + "]").text();
 }
 
-// Returns the name in the cache of a vocabulary, which is written unless it is there: see src/data/vocabulary.h.
-std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& folder, const Progress& progress) {
-    std::string json = vocabulary_json(vocabulary), table, files;
-    for (const std::string& bytes : vocabulary.bytes) table += bytes_of(uint32_t(bytes.size())) + bytes;
-    for (const auto& [name, text] : vocabulary.files) files += text;
-    const std::string name = cache_name("vocabulary", json + table + files);
-    cached(folder, name, [&](const std::string& into) {
-        make_directories(path_join(into, "files"));
-        for (const auto& [file, text] : vocabulary.files) write_file_atomic(path_join(into, "files/" + file), text);
-        write_file_atomic(path_join(into, "bytes.bin"), table);
-        write_file_atomic(path_join(into, "vocabulary.json"), json);
-    }, progress);
-    return name;
+std::string task_json(const Task& task) {
+    std::vector<std::string> rows, items;
+    for (Task::Row row : task.rows) {
+        row.tokens.push_back(row.scored);
+        rows.push_back(json_list(row.tokens));
+    }
+    for (const Task::Item& item : task.items) {
+        std::vector<size_t> numbers = {item.first, size_t(item.label)};
+        numbers.insert(numbers.end(), item.characters.begin(), item.characters.end());
+        items.push_back(json_list(numbers));
+    }
+    return JsonLine().raw("name", json_quote(task.name, true)).raw("rows", "[" + join(rows, ",") + "]")
+        .raw("items", "[" + join(items, ",") + "]").text();
+}
+
+// Returns the description for the console. note: what was left out.
+std::string describe(const Data& data, const Sources& sources, const std::string& note, const TextOptions& o) {
+    std::string text = (o.data.empty() ? "built-in stories" : o.data) + ": ";
+    const std::string val = with_commas(data.val.tokens);
+    const bool masked = sources.train.is_masked();
+    if (!masked) text += (o.whole ? "" : with_commas(data.train.tokens) + " training and ") + val;
+    if (!masked) text += o.whole ? " tokens" : " validation tokens";
+    return text + (masked || note.empty() ? "" : "; ") + note +
+        (o.data.empty() ? "" : describe_files(sources.train, sources.val));
 }
 
 }  // namespace
 
-TextChoice choose_text(const DataOptions& o, const std::string& folder, const Progress& progress) {
+TextChoice choose_text(const TextOptions& o, const std::string& folder, const Progress& progress) {
     TextChoice c;
     c.sources = find_sources(o);
     const auto& [train, val] = c.sources;
@@ -354,20 +463,39 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     return c;
 }
 
-std::string prepare(const DataOptions& o, const std::string& given, const Progress& progress) {
+std::string prepare(const TextOptions& o, const std::string& given, const Progress& progress) {
     const std::string folder = given.empty() ? cache_folder(o.cache) : given;
     const TextChoice c = choose_text(o, folder, progress);
     const auto& [train, val] = c.sources;
-    PrepAnswer answer = {.files = describe_files(train, val)};
-    if (!train.is_text()) answer.train_files = train.files;
-    if (!val.files.empty() && !val.is_text()) answer.val_files = val.files;
-    if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
-    if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
+    const bool split = val.files.empty() && !o.whole;
+    const auto open = [&](const Source& source) {
+        Data data = source.is_text() ? tokens_of(c, source, o, split, folder, progress) :
+            open_token_files(source, split);
+        data.train.path = source.path;          // the cache may have another file's, of the same text
+        if (split) data.val.path = source.path;
+        return data;
+    };
+    Data data = open(train);
     Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init.config);
     vocabulary.files = tokenizer_files(c.tokenizer, c.chat, c.texts, o.seq_len);
-    vocabulary.untrained = untrained_tokens(o, c, train.is_text() ? path_join(folder, answer.train) : "");
-    answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
-    answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
-    if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);
-    return prep_answer(answer, folder);
+    vocabulary.untrained = untrained_tokens(o, c, data);
+    const std::string note = data.train.description;
+    if (!val.files.empty()) data.val = open(val).train;
+    else if (o.whole) data.val = std::exchange(data.train, {});
+    const int listed = train.is_text() ? 0 : int(listed_number(train, "vocab_size"));
+    const int without = o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : listed ? listed : 50257;
+    data.vocab_size = vocabulary.has_text() ? int(vocabulary.bytes.size()) : without;
+    if (!o.whole && !train.is_text()) check_tokens(data.train, data.vocab_size);
+    if (!o.whole && !(split ? train : val).is_text()) check_tokens(data.val, data.vocab_size);
+    data.train.description = describe(data, c.sources, note, o);
+
+    JsonLine line = tokens_line(data, given);
+    line.raw("vocabulary", vocabulary_json(vocabulary, folder, given, progress))
+        .raw("start", json_list(sample_start(o.prompt, c.chat, c.tokenizer)));
+    if (!o.task.empty()) line.raw("task", task_json(read_questions(o.task, c.tokenizer, o.seq_len)));
+    const std::string json = line.text() + "\n";
+    const auto write = [&](const std::string& into) { write_file_atomic(path_join(into, "manifest.json"), json); };
+    if (given.empty()) return cached(folder, cache_name("data", json), write, progress);
+    write(given);
+    return given;
 }

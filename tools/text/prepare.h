@@ -1,7 +1,7 @@
-// prepare.h -- makes what training needs of texts: their tokens, the vocabulary, the tokens of --prompt and --task. It
+// prepare.h -- makes what training needs of data: the tokens, the vocabulary, the tokens of --prompt and --task. It
 // goes into a cache (src/base/cache.h), so that the next start on the same text reads it at once.
 #pragma once
-#include "src/data/prepared.h"
+#include "src/data/data.h"
 #include "tools/text/text.h"
 
 // What --data, --val-data, --tokenizer, --chat-template and the model of --init mean together.
@@ -12,7 +12,7 @@ struct TextChoice {
     ChatTemplate chat;                      // its form is null unless the data are conversations with a template
 };
 // Chooses. A tokenizer that learns from the text does so once; folder: the cache. kExitUsage, kExitBadContent.
-TextChoice choose_text(const DataOptions& options, const std::string& folder, const Progress& progress);
+TextChoice choose_text(const TextOptions& options, const std::string& folder, const Progress& progress);
 
 template <class T> std::string json_list(const std::vector<T>& numbers) {
     std::string list = "[";
@@ -20,9 +20,6 @@ template <class T> std::string json_list(const std::vector<T>& numbers) {
     return list + "]";
 }
 
-DataOptions parse_data_request(const std::string& request);         // an option that it lacks has its default
-// Returns the message. The answer's folders are names of folders inside `folder`.
-std::string prep_answer(const PrepAnswer& answer, const std::string& folder);
-
-// Returns the answer to a request of the trainer (src/data/prepared.h). folder: where the results go; "": the cache.
-std::string prepare(const DataOptions& options, const std::string& folder, const Progress& progress);
+// Makes the folder that the trainer reads (docs/data.md), and returns its path. folder: it is returned, and all that is
+// made goes into it; "": all goes into the cache.
+std::string prepare(const TextOptions& options, const std::string& folder, const Progress& progress);

@@ -229,10 +229,20 @@ Source take_validation(Source* source) {
     const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
     if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
         return find_texts(beside);
+    const std::map<std::string, Listed> listed = read_manifest(source->path);
+    const auto is_listed = [&](const std::string& file) {
+        const auto found = listed.find(base_name(file));
+        return found != listed.end() && found->second.validation;
+    };
+    Source val = {.path = source->path, .format = source->format};
+    if (!std::ranges::all_of(source->files, is_listed)) {
+        std::ranges::copy_if(source->files, std::back_inserter(val.files), is_listed);
+        std::erase_if(source->files, is_listed);
+    }
+    if (!listed.empty()) return val;
     const std::vector<std::string> tests = take(source, split("test tests testing testset heldout holdout"));
     source->others.insert(source->others.end(), tests.begin(), tests.end());
-    Source val = {.path = source->path, .files = take(source, split("val valid validation dev devel eval evaluation"))};
-    val.format = source->format;
+    val.files = take(source, split("val valid validation dev devel eval evaluation"));
     return val;
 }
 
@@ -249,12 +259,14 @@ std::string describe_files(const Source& train, const Source& val) {
     return text;
 }
 
-Sources find_sources(const DataOptions& o) {
+Sources find_sources(const TextOptions& o) {
     Sources s;
     s.train = find_texts(o.data.empty() ? find_story("stories_train.jsonl") : o.data);
     if (!o.whole) s.val = take_validation(&s.train);
     if (!o.val_data.empty()) s.val = find_texts(o.val_data);
     else if (o.data.empty()) s.val = find_texts(find_story("stories_val.jsonl"));
+    if (o.data.empty()) s.train.path = "the built-in stories";
+    if (o.data.empty() && o.val_data.empty()) s.val.path = s.train.path;
     s.train.skip_bad_lines = s.val.skip_bad_lines = o.skip_bad_lines;
     return s;
 }

@@ -4,7 +4,26 @@
 #include <string>
 #include <string_view>
 #include <vector>
-#include "src/data/shards.h"
+#include "tools/text/token_files.h"
+
+// What the trainer tells build/prep.
+struct TextOptions {
+    std::string data = {}, val_data = {};   // paths; empty: the built-in stories
+    std::string tokenizer = {};             // value of --tokenizer; empty: init.tokenizer, else "byte" for texts
+    std::string chat_template = "auto";     // value of --chat-template
+    ModelTexts init = {};                   // text files of the model that the run starts from
+    std::string init_path = {};             // path of that model's tokenizer.json
+    std::string init_weights = {};          // folder of that model's weights, if the run begins with them; else ""
+    std::string prompt = {}, task = {};     // values of --prompt and --task
+    std::string cache = {};                 // folder for prepared texts if the user has no cache; may be ""
+    int init_vocab = 0, vocab_size = 0;     // that model's vocabulary, or 0; value of --vocab-size, or 0
+    int seq_len = 0;                        // T
+    int skip_bad_lines = 0;                 // value of --skip-bad-lines
+    bool special_tokens = false;            // value of --special-tokens
+    std::string frozen_by = {};             // the option that freezes the embedding, so no token can be added; or ""
+    bool whole = false;                     // all of `data` is for validation, and no token is added
+    bool quiet = false;                     // no notes and warnings are printed
+};
 
 const char* format_name(Format format);         // "text", "an llm.c token shard"
 
@@ -51,4 +70,4 @@ Source find_texts(const std::string& path);     // kExitNoInput; kExitBadContent
 
 // Where the data are, and what of them is for validation. Without files in `val` that is a part of `train`.
 struct Sources { Source train, val; };
-Sources find_sources(const DataOptions& options);
+Sources find_sources(const TextOptions& options);

@@ -4,7 +4,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/data/shards.h"
+#include "tools/text/token_files.h"
 #include "tools/text/tokenizer.h"
 #include "tools/text/unicode.h"
 

@@ -1,48 +1,42 @@
-// shards.cpp -- recognises token files and reads them. Layouts: llm.c's dataloader.h, numpy's format.py (1.0),
+// token_files.cpp -- recognises token files and opens them. Layouts: llm.c's dataloader.h, numpy's format.py (1.0),
 // nanoGPT's prepare.py. A number in a file is checked against the file's size before it decides an allocation.
-#include "src/data/shards.h"
+#include "tools/text/token_files.h"
 #include <algorithm>
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 
-using ull = unsigned long long;
+// ---- hashes, and what manifest.json says
 
-// ---- one file
+uint64_t hashed_every(const std::vector<std::string>& files) {
+    uint64_t total = 0;
+    for (const std::string& path : files) total += InputFile(path, "data").size;
+    return std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
+}
 
-// Returns content_hash of n files. file(i) returns file i, opened.
-template <class F>
-static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs, bool all = false) {
-    constexpr uint64_t kBlock = 64 << 10;
-    uint64_t total = 0, h = n;
-    for (size_t i = 0; i < n; i++) total += file(i)->size;
-    Countdown left{"checking the data", n, "files"};
-    const uint64_t step = all ? kBlock : std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
+uint64_t content_hash(const std::vector<std::string>& files, uint64_t every, std::vector<uint32_t>* crcs) {
+    uint64_t h = files.size();
+    Countdown left{"checking the data", files.size(), "files"};
     std::vector<char> block(kBlock);
-    for (size_t i = 0; i < n; i++) {
-        const std::shared_ptr<InputFile> f = file(i);
+    for (size_t i = 0; i < files.size(); i++) {
+        const InputFile file(files[i], "data");
         left.at(i);
         uint32_t crc = 0;
-        h = hash_bytes(&f->size, sizeof f->size, h);
-        for (uint64_t at = 0; at < f->size; at += step) {
-            const size_t bytes = size_t(std::min(kBlock, f->size - at));
-            f->read(at, block.data(), bytes);
+        h = hash_bytes(&file.size, sizeof file.size, h);
+        for (uint64_t at = 0; at < file.size; at += every) {
+            const size_t bytes = size_t(std::min(kBlock, file.size - at));
+            file.read(at, block.data(), bytes);
             h = hash_bytes(block.data(), bytes, h);
             crc = crc32c(crc, block.data(), bytes);
         }
-        if (crcs && step == kBlock) crcs->push_back(crc);
+        if (crcs) crcs->push_back(crc);
     }
     return h;
 }
 
-uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs) {
-    return hash_files(files.size(), [&](size_t i) { return files[i]; }, crcs);
-}
-
-uint64_t content_hash(const std::vector<std::string>& files, bool all) {
-    const auto open = [&](size_t i) { return std::make_shared<InputFile>(files[i], "data"); };
-    return hash_files(files.size(), open, nullptr, all);
+std::string data_hash(const std::string& content) {
+    return format("%016llx", (unsigned long long)hash_bytes(content.data(), content.size(), 0));
 }
 
 std::map<std::string, Listed> read_manifest(const std::string& folder) {
@@ -53,11 +47,13 @@ std::map<std::string, Listed> read_manifest(const std::string& folder) {
         return shards;
     }
     const std::string text = read_file(path);
-    const Json json = parse_json(text, path.c_str());
+    const char* const what = path.c_str();
+    const Json json = parse_json(text, what);
     for (const char* part : {"train", "val"})
         for (JsonItems i(json.find(part).find("shards")); i.next();)
-            shards[i.value.get_string("file", path.c_str())] = {i.value.get_u64("tokens", path.c_str()),
-                                                                uint32_t(i.value.get_u64("crc32c", path.c_str()))};
+            shards[i.value.get_string("file", what)] = {
+                i.value.get_u64("tokens", what),
+                i.value.find("crc32c") ? i.value.get_u64("crc32c", what) : kNoCrc, part == std::string("val")};
     return shards;
 }
 
@@ -68,11 +64,11 @@ void check_manifest(const std::vector<std::string>& files, const std::vector<uin
     for (size_t i = 0; i < files.size(); i++) {
         const std::string &file = files[i], beside = parent_folder(file);
         if (beside != folder) listed = read_manifest(folder = beside);
-        if (listed.empty() || format_of(file) != Format::llmc) continue;
+        if (listed.empty()) continue;
         const auto found = listed.find(base_name(file));
         if (found == listed.end()) die_content("data: " + file, "a file that manifest.json does not list", again);
-        if (!crcs.empty() && crcs[i] != found->second.crc)
-            die_content("data: " + file, format("CRC-32C %08x", crcs[i]), format("%08x, ", found->second.crc) + again);
+        if (const uint64_t crc = found->second.crc; !crcs.empty() && crc != kNoCrc && crcs[i] != crc)
+            die_content("data: " + file, format("CRC-32C %08x", crcs[i]), format("%08x, ", unsigned(crc)) + again);
         if (const uint64_t n = open_token_file(file).tokens; n != found->second.tokens)
             die_content("data: " + file, with_commas(n) + " tokens", with_commas(found->second.tokens) + ", " + again);
     }
@@ -84,7 +80,7 @@ static std::string beginning(const InputFile& file, uint64_t bytes) {
     return head;
 }
 
-// ---- finding files
+// ---- token files
 
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // GPT-2's tokens, Llama 3's
@@ -97,26 +93,12 @@ Format format_of(const std::string& path) {
     return path.ends_with(".bin") ? Format::raw : Format::text;
 }
 
-std::string find_data_file(const std::string& name, const char* what_to_do) {
-    const std::string beside = parent_folder(program_path());
-    for (const std::string folder : {"", "build/", "../", "../../"})
-        if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path)) return path;
-    if (file_exists("data/" + name)) return "data/" + name;
-    die(kExitNoInput, "%s: it is not beside the program; %s", name.c_str(), what_to_do);
-}
-
-std::string find_story(const char* name) {
-    return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
-}
-
-// ---- token files
-
 static void read_llmc_header(Shard* s) {
     uint32_t header[256] = {};  // magic, version, tokens, zeros
     if (s->file->size >= sizeof header) s->file->read(0, header, sizeof header);
     const LlmcKind& kind = llmc_kinds[header[0] == llmc_kinds[1].magic];
     if (header[1] != kind.version)
-        die_content("data: " + s->name, format("version %u", header[1]),
+        die_content("data: " + s->file->path, format("version %u", header[1]),
                     format("a header with version %u", kind.version));
     s->width = kind.width;
     s->tokens = header[2];
@@ -135,7 +117,7 @@ static void read_npy_header(Shard* s) {
     std::sscanf(at("'descr'"), "'descr': '<u%1[24]%c", width, &quote);
     std::sscanf(at("'shape'"), "'shape': (%20[0-9],%c", count, &end);
     if (quote != '\'' || end != ')' || !parse_whole(std::string_view(count), &s->tokens))
-        die_content("data: " + s->name, whole ? header.substr(0, 100) : "no header",
+        die_content("data: " + s->file->path, whole ? header.substr(0, 100) : "no header",
                     "a .npy of version 1, one dimension of '<u2' or '<u4'; numpy.save(FILE, tokens.astype('<u2'))");
     s->width = size_t(width[0] - '0');
 }
@@ -144,7 +126,7 @@ static void read_npy_header(Shard* s) {
 // halves of wider numbers, at odd places, are zero, small, or 65535 in a negative number.
 static void read_raw(Shard* s) {
     for (const size_t width : {8, 4, 2})
-        if (s->name.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
+        if (s->file->path.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
     const std::string head = beginning(*s->file, 65536);
     uint32_t most[4] = {}, low = 0;             // [k]: the largest number at places k mod 4; low bytes, or-ed
     for (size_t i = 0; i + 1 < head.size() / 16 * 16; i += 2) {
@@ -157,15 +139,15 @@ static void read_raw(Shard* s) {
     const char* found = odd < 16 && even > 64 * odd ? most[2] || most[3] ? "uint32" : "uint64" :
         std::ranges::max(most) && !(std::ranges::min(most) && low) ? "big-endian or floating-point" : nullptr;
     if (head.size() >= 64 && std::ranges::none_of(head, is_binary))
-        die_content("data: " + s->name, "text", "tokens in a .bin; rename it to .txt");
+        die_content("data: " + s->file->path, "text", "tokens in a .bin; rename it to .txt");
     if (found)
-        die_content("data: " + s->name, std::string("what looks like ") + found,
+        die_content("data: " + s->file->path, std::string("what looks like ") + found,
                     "uint16; rename it to NAME.u32.bin or .u64.bin, or to .u16.bin if it is uint16");
 }
 
 Shard open_token_file(const std::string& path) {
     const Format format = format_of(path);
-    Shard s = {.name = path, .file = std::make_shared<InputFile>(path, "data")};
+    Shard s = {.file = std::make_shared<InputFile>(path, "data")};
     if (format == Format::raw) read_raw(&s);
     s.tokens = s.file->size / s.width;  // for raw tokens; a header has its own number
     if (format == Format::npy) read_npy_header(&s);
@@ -175,21 +157,4 @@ Shard open_token_file(const std::string& path) {
         die_content("data: " + path, with_commas(got) + " bytes of tokens",
                     with_commas(want) + " for " + with_commas(s.tokens) + " tokens; was the download interrupted?");
     return s;
-}
-
-void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
-    CHECK(first <= tokens && n <= tokens - first, "token %llu of %llu", ull(first + n), ull(tokens));
-    const uint64_t at = offset + (begin + first) * width;
-    std::vector<char> bytes(n * width);
-    file->read(at, bytes.data(), bytes.size());
-    for (size_t i = 0; i < n; i++) {
-        uint64_t raw = 0;
-        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : width == 4 ? 4 : 8);  // bytes may be unaligned
-        const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
-        if (token >= uint64_t(vocab_size))
-            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %llu, want less than %d, the vocabulary; is it "
-                "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), ull(token),
-                vocab_size);
-        out[i] = int(raw);
-    }
 }
