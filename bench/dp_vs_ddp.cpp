@@ -175,9 +175,7 @@ static int compare(int W, std::vector<std::string> words) {
                                "--sample-every", "0", "--audit-every", "0"});
     std::vector<const char*> argv = {"dp_vs_ddp"};
     for (const std::string& word : words) argv.push_back(word.c_str());
-    int exit_now = -1;
-    Options o = parse_options(int(argv.size()), argv.data(), &exit_now);
-    if (exit_now >= 0) return exit_now;
+    Options o = parse_options(int(argv.size()), argv.data());
     resolve_options(&o, false);
     if (o.replicas != W || o.total_batch_size % (int64_t(W) * o.batch_size * o.shape.T) || o.shape.dropout > 0)
         die(kExitUsage, "dp_vs_ddp: want --replicas %d as replicas, micro-batches that they divide, and no dropout", W);

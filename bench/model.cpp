@@ -129,8 +129,7 @@ static void check_products() {
 // The most GPUs by which the preset's total divides; beyond, each has one micro-batch.
 static Work lockstep_work(const char* preset, int ranks, double* tokens, double* flops) {
     const char* argv[] = {"model", "--preset", preset, "--device", "gpu"};
-    int exit_now = -1;
-    Options o = parse_options(5, argv, &exit_now);
+    Options o = parse_options(5, argv);
     resolve_options(&o, true);
     set_vocabulary(&o.shape, o.vocabulary);
     const int64_t batch = int64_t(o.batch_size) * o.shape.T;

@@ -4,6 +4,7 @@
 #include <utility>
 #include "build/reductions.h"
 #include "src/app/program.h"
+#include "src/base/tools.h"
 #include "tools/step_model.h"
 
 namespace BACKEND {
@@ -55,8 +56,8 @@ static void predict(const Options& o, const Gpu& gpu, int ranks) {
 }
 
 static int plan(int argc, char** argv, Process* process) {
-    Options o;
-    if (const int code = read_command_line(kTrainGpt, argc, argv, process, &o); code >= 0) return code;
+    Options o = read_command_line(parse_options, argc, argv, process);
+    if (o.command == "help") hand_over("--help", require_tool("--help", "lm"), o.argv, "train_gpt");
     if (std::exchange(process->world, {}).rank > 0) return kExitDone;      // rank 0 alone plans
     if (!o.dry_run || !o.is_given("for") || o.dtype == "fp32")
         die(kExitUsage, "--for: plans a run on GPUs, in bf16; give --dry-run with it, and no --dtype fp32");

@@ -1,5 +1,5 @@
 // main.cpp -- how a run starts: reads the options, takes its place among the ranks, finds the run's folder, chooses a
-// backend and calls its train(). For the commands sample, chat and eval it becomes the program lm.
+// backend and calls its train(). For the commands sample, chat and eval, and for --help, it becomes the program lm.
 #include <csignal>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,10 +23,10 @@ static std::string find_lm(const std::string& command) {
     return require_tool(command, file_exists(tool_path(lm)) ? lm : "lm");
 }
 
-// Becomes lm; ps shows the name that the user called. With --np becomes the supervisor, whose ranks then become lm.
+// Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor, whose ranks become lm.
 [[noreturn]] static void hand_command_over(const Options& options, Process* process) {
     const std::string lm = find_lm(options.command);
-    if (starts_ranks(options, *process)) take_place(options, "", process);
+    if (options.command != "help" && starts_ranks(options, *process)) take_place(options, "", process);
     hand_over(options.command, lm, options.argv, options.program);
 }
 
@@ -63,8 +63,12 @@ static void free_from_terminal() {
 }
 
 static int start(int argc, char** argv, Process* process) {
-    Options options;
-    if (const int code = read_command_line(kTrainGpt, argc, argv, process, &options); code >= 0) return code;
+    Options options = read_command_line(parse_options, argc, argv, process);
+    if (options.command == "version") {
+        std::printf("train_gpt %s\n", version_text());
+        check_output();
+        return kExitDone;
+    }
     if (options.command != "train") hand_command_over(options, process);
     if (options.is_given("for")) hand_over("--for", require_tool("--for", "plan"), options.argv, options.program);
     check_start(options);

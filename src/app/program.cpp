@@ -10,17 +10,14 @@
 #include "src/base/file.h"
 #include "src/base/tools.h"
 
-int read_command_line(const Program& program, int argc, char** argv, Process* process, Options* options) {
+Options read_command_line(CommandLine* parse, int argc, char** argv, Process* process) {
     try {
         process->world = find_world([](const char* name) -> const char* { return std::getenv(name); });
     } catch (const Error& e) {
         process->no_world = e;
     }
     if (process->world.size > 1) set_error_rank(process->world.rank);
-    int code = -1;
-    *options = parse_options(argc, argv, &code, program);
-    if (code >= 0) check_output();
-    return code;
+    return parse(argc, argv);
 }
 
 bool starts_ranks(const Options& options, const Process& process) {

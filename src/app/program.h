@@ -26,9 +26,9 @@ struct Backend {
 // on rank 0, tells the other ranks, and ends the process with the error's code.
 int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Process* process));
 
-// Finds out which rank this process is, for errors to name it, and then reads the command line. Returns the exit code
-// if the user asked for --help or --version, else -1. Throws kExitUsage.
-int read_command_line(const Program& program, int argc, char** argv, Process* process, Options* options);
+// Finds out which rank this process is, for errors to name it, and then reads the command line.
+using CommandLine = Options(int argc, const char* const* argv);
+Options read_command_line(CommandLine* parse, int argc, char** argv, Process* process);
 // Returns whether --np asks this process to start ranks, rather than to be one.
 bool starts_ranks(const Options& options, const Process& process);
 // Takes the rank that the launcher's variables give this process, or throws the error in them. With --np the process

@@ -74,12 +74,6 @@ std::string wanted(const Option& option) {
     return (real ? "a number " : "a whole number ") + std::string(option.limits.want);
 }
 
-std::string help_line(const Option& option, const std::string& help, int width, bool defaults) {
-    const std::string value = value_text(option), left = option.typed() + " " + option.value;
-    const bool has = defaults && !option.value.empty() && set_option(option, value);
-    return format("  %-*s %s%s\n", width, left.c_str(), help.c_str(), has ? (" (default " + value + ")").c_str() : "");
-}
-
 // ---- the command line
 
 void refuse_option(const std::string& name, const std::string& got, const std::string& want) {

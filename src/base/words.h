@@ -10,6 +10,11 @@
 using Words = std::vector<std::string>;
 using OptionTarget = std::variant<std::string*, bool*, int*, int64_t*, uint64_t*, float*, double*>;
 
+Words split(std::string_view text, char separator = ' ');
+bool contains(const Words& list, const std::string& word);
+std::string replaced(std::string text, char from, char to);
+std::string shown(const std::string& text);     // for errors: its first 80 bytes; "nothing" for ""
+
 // An option of a program, whoever declares it: the trainer, a tool, a model, an optimizer, a schedule or a reduction.
 struct Option {
     std::string name;               // "steps", which is typed as --steps, or "-o"
@@ -25,14 +30,11 @@ struct Option {
     // all runs have it.
     const std::string* chosen = nullptr;
     Words owners = {};
+    // Without a choice, any run may have it.
+    bool applies() const { return !chosen || chosen->empty() || contains(owners, *chosen); }
     bool is_text() const { return std::holds_alternative<std::string*>(to); }
     std::string typed() const { return name.starts_with('-') ? name : "--" + name; }
 };
-
-Words split(std::string_view text, char separator = ' ');
-bool contains(const Words& list, const std::string& word);
-std::string replaced(std::string text, char from, char to);
-std::string shown(const std::string& text);     // for errors: its first 80 bytes; "nothing" for ""
 
 // Returns the option's value as a text from which set_option reads exactly that value.
 std::string value_text(const Option& option);

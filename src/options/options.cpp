@@ -4,7 +4,6 @@
 #include <bit>
 #include <climits>
 #include <cmath>
-#include <strings.h>
 #include <variant>
 #include "build/reductions.h"
 #include "models/tuning.h"
@@ -27,9 +26,6 @@ const Words
     // They concern one start only: a saved value is ignored in any case.
     kLocal = split("device threads np max-restarts elastic timeout out-dir perplexity stride resume force dry-run for "
                    "verbose");
-
-// The first word that is no option. All but train are lm's, which checks the other words and options.
-const Words kCommands = split("train sample chat eval");
 
 // The entries of the lists, as --help shows them.
 struct Lists {
@@ -68,10 +64,12 @@ Option option_of(const ShapeKey& key, Shape* shape) {
     return {key.option, key.at.index() ? "X" : "N", key.help, to, key.elsewhere, key.limits};
 }
 
+}  // namespace
+
 // Returns all options, whose values are in *o. Models that have the same option share a row, with the limits and the
 // help of the first of them; likewise optimizers, schedules and reductions. An option has one value, so it must not be
 // in two of these lists, nor have the name of an option of all runs.
-std::vector<Option> table(Options* o) {
+std::vector<Option> option_table(Options* o) {
     static const Lists lists;
     std::vector<Option> rows;
     const auto add = [&](const char* group, const std::vector<Option>& more, const std::string* chosen = nullptr,
@@ -197,18 +195,15 @@ std::vector<Option> table(Options* o) {
     return rows;
 }
 
+namespace {
+
 // The values of a const Options are only read.
-std::vector<Option> table(const Options& o) { return table(const_cast<Options*>(&o)); }
+std::vector<Option> table(const Options& o) { return option_table(const_cast<Options*>(&o)); }
 
 const Option& find_option(const std::vector<Option>& options, const std::string& name) {
     const auto option = std::ranges::find(options, name, &Option::name);
     CHECK(option != options.end(), "no option --%s", name.c_str());
     return *option;
-}
-
-// Returns whether the chosen model, optimizer, schedule or reduction has the option. Without a model any may have it.
-bool applies(const Option& option) {
-    return !option.chosen || option.chosen->empty() || contains(option.owners, *option.chosen);
 }
 
 bool is_tuned(const Option& option, const Options& o) {
@@ -232,59 +227,6 @@ std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
         for (const Preset& p : m->presets())
             if (name == p.name) return {m, p};
     return {};
-}
-
-// ---- the command line
-
-std::string help_head(Options* o, bool gpu) {
-    resolve_options(o, gpu);
-    return format("train_gpt %s: trains language models, the same bits on any number of ranks.\n\n", version_text()) +
-           "  train_gpt [options]               train; without options this machine's preset on a built-in text\n"
-           "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
-           "  train_gpt chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
-           "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
-           "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n"
-           "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"
-           "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
-           "Defaults are those of --preset " + o->preset +
-           "; see also --help with --preset, --model, --optimizer, --reduce or --device gpu.\n";
-}
-
-void take_command(Options* o, const Words& words) {
-    if (words.empty()) return;
-    o->command = words[0];
-    if (!contains(kCommands, o->command))
-        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT, or options: --data FILE trains on a file",
-            shown(o->command).c_str());
-    if (o->command == "train" && words.size() > 1)
-        die(kExitUsage, "train: got %zu words, want none%s", words.size() - 1,
-            words.size() > 2 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
-}
-
-// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. With a topic it has only
-// the groups of options whose title begins with the topic.
-std::string help_text(const Options& asked, const std::string& topic, const Program& program) {
-    Options o;
-    for (const auto choice :
-         {&Options::model, &Options::preset, &Options::optimizer, &Options::schedule, &Options::reduce})
-        o.*choice = asked.*choice;
-    const std::string head = program.help_head(&o, asked.device == "gpu");
-    std::string text, group;
-    Words groups;
-    for (const Option& option : table(&o)) {
-        if (!contains(groups, option.group)) groups.push_back(option.group);
-        if (strncasecmp(option.group, topic.c_str(), topic.size()) != 0) continue;
-        if (!program.has_option(option.name)) continue;
-        if (group != option.group) text += format("\n%s\n", (group = option.group).c_str());
-        const std::string owners = option.owners.empty() ? "" : " (of " + join(option.owners, ", ") + ")";
-        text += help_line(option, option.help + owners, 28, applies(option));
-    }
-    if (group.empty())
-        die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), join(groups, ", ").c_str());
-    if (!topic.empty()) return text.substr(1);
-    return head + text +
-           "\nExit codes: 0 done, 2 usage, 65 bad content of a file, 66 missing input, 69 a rank is lost,\n"
-           "74 a write failed, 75 stopped on request and saved, 80 replicas disagree, 1 anything else.\n";
 }
 
 // ---- model and checks
@@ -333,25 +275,30 @@ void check_batch(Options* o, bool total_may_change) {
 
 bool Options::is_given(const std::string& name) const { return contains(given, name); }
 
-const Program kTrainGpt = {"train_gpt", help_head, [](const std::string&) { return true; }, take_command};
-
-Options parse_options(int argc, const char* const* argv, int* exit_now, const Program& program) {
+Options read_command(int argc, const char* const* argv) {
     Options o;
     if (argc > 0 && argv[0][0]) o.program = argv[0];
     if (argc > 1) o.argv.assign(argv + 1, argv + argc);
     Words words = o.argv;
-    bool help = std::erase(words, "--help") + std::erase(words, "-h") > 0;
     const bool version = std::erase(words, "--version") > 0;
-    words = read_options(table(&o), words, &o.given);
-    if (!words.empty() && words[0] == "help") {
-        help = true;
-        words.erase(words.begin());
-    }
-    const std::string topic = words.empty() || contains(kCommands, words[0]) ? "" : words[0];
-    *exit_now = help || version ? int(kExitDone) : -1;
-    if (version) std::printf("%s %s\n", program.name, version_text());
-    else if (help) std::fputs(help_text(o, topic, program).c_str(), stdout);
-    else program.take_command(&o, words);
+    const bool help = std::erase(words, "--help") + std::erase(words, "-h") > 0;
+    words = read_options(option_table(&o), words, &o.given);
+    if (help && (words.empty() || words[0] != "help")) words.insert(words.begin(), "help");
+    if (version) words = {"version"};
+    if (words.empty()) return o;
+    o.command = words[0];
+    o.paths = {words.begin() + 1, words.end()};
+    return o;
+}
+
+Options parse_options(int argc, const char* const* argv) {
+    const Options o = read_command(argc, argv);
+    if (!contains(split("train sample chat eval help version"), o.command))
+        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT, or options: --data FILE trains on a file",
+            shown(o.command).c_str());
+    if (o.command == "train" && !o.paths.empty())
+        die(kExitUsage, "train: got %zu words, want none%s", o.paths.size(),
+            o.paths.size() > 1 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
     return o;
 }
 
@@ -377,9 +324,9 @@ void resolve_options(Options* o, bool gpu) {
     const auto& [model, chosen] = choose_model(o, gpu);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o->optimizer))];
     const ScheduleInfo& schedule = *std::ranges::find(all_schedules(), o->schedule, &ScheduleInfo::name);
-    const std::vector<Option> options = table(o);
+    const std::vector<Option> options = option_table(o);
     for (const std::string& name : o->given)
-        if (!applies(find_option(options, name)))
+        if (!find_option(options, name).applies())
             die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(), model->name,
                 optimizer.name, schedule.name.c_str(), o->reduce.c_str());
     Words set_by_preset;
@@ -387,7 +334,7 @@ void resolve_options(Options* o, bool gpu) {
     const Words preset = split(chosen.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
         const Option& option = find_option(options, preset[i]);
-        if (!applies(option) || !is_open(*o, option.name)) continue;
+        if (!option.applies() || !is_open(*o, option.name)) continue;
         CHECK(set_option(option, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
         set_by_preset.push_back(option.name);
     }
@@ -436,7 +383,7 @@ std::string options_to_json(const Options& options) {
     Words members;
     for (const Option& option : table(options)) {
         const std::string value = value_text(option);
-        if (!applies(option) || (value.empty() && !option.is_text())) continue;
+        if (!option.applies() || (value.empty() && !option.is_text())) continue;
         const std::string plain = value == "on" ? "true" : value == "off" ? "false" : value;
         const std::string json = option.is_text() ? json_quote(value, true) : plain;
         members.push_back("\"" + replaced(option.name, '-', '_') + "\": " + json);
@@ -450,7 +397,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     Words refused;
     options->changed.clear();
     options->before = std::make_shared<Options>();
-    const std::vector<Option> own = table(options), before = table(options->before.get());
+    const std::vector<Option> own = option_table(options), before = option_table(options->before.get());
     for (size_t i = 0; i < own.size(); i++) {
         const std::string &name = own[i].name, key = replaced(name, '-', '_');
         const Json value = object.find(key);
@@ -486,7 +433,7 @@ std::string rate_change(const Options& options, int64_t step) {
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change) {
     std::vector<std::pair<std::string, std::string>> out;
     for (const Option& option : table(options))
-        if ((never_change ? is_fixed(option, options) : !contains(kLocal, option.name)) && applies(option))
+        if ((never_change ? is_fixed(option, options) : !contains(kLocal, option.name)) && option.applies())
             out.push_back({option.name, value_text(option)});
     return out;
 }

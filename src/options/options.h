@@ -12,8 +12,8 @@
 
 // The table's help texts explain the fields. A field without a default is 0 or empty until resolve_options sets it.
 struct Options {
-    std::string command = "train";      // train, sample, chat, eval
-    std::vector<std::string> paths;     // the words after sample, chat or eval: OUT
+    std::string command = "train";      // train, sample, chat, eval, help, version
+    std::vector<std::string> paths;     // the words after the command: OUT
     std::string model, preset, init;
     int lora = 0;                       // rank of adapters; 0: the model's own tensors are trained
     double lora_alpha = 0;
@@ -60,18 +60,12 @@ struct Options {
 // Before training these are called in this order: parse_options; options_merge_saved on a resume; options_take_model
 // with --init; resolve_options. Their errors are kExitUsage.
 
-// A program with these options: train_gpt, or lm, which runs what train_gpt has trained.
-struct Program {
-    const char* name;
-    std::string (*help_head)(Options* options, bool gpu);       // of --help; sets what --help shows as defaults
-    bool (*has_option)(const std::string& option);
-    void (*take_command)(Options* options, const std::vector<std::string>& words);      // words: all but options
-};
-extern const Program kTrainGpt;
-
-// Reads a command line. If --help or --version is asked for, it prints that and sets *exit_now to the exit code;
-// otherwise it sets *exit_now to -1.
-Options parse_options(int argc, const char* const* argv, int* exit_now, const Program& program = kTrainGpt);
+// Reads the command line of a program that has these options: train_gpt, or lm. command becomes the first word that is
+// no option, or "help" or "version" if one of these is asked for; paths become the words after it.
+Options read_command(int argc, const char* const* argv);
+Options parse_options(int argc, const char* const* argv);       // of train_gpt; lm checks the words of its commands
+struct Option;                                                  // src/base/words.h
+std::vector<Option> option_table(Options* options);             // the options in the order of --help; values: *options
 
 // Sets options that are not given to the values in `json`, a run's config.json. For training, refuses given options
 // that differ if a resume must not change them. path: names the file in errors; kExitBadContent for its bad content.

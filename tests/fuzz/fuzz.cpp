@@ -430,8 +430,7 @@ void arguments(std::string_view in) {
     std::vector<const char*> argv;
     for (const std::string& w : words)
         if (w.find("help") == std::string::npos && w.find("version") == std::string::npos) argv.push_back(w.c_str());
-    int exit_now = -1;
-    Options o = parse_options(int(argv.size()), argv.data(), &exit_now);
+    Options o = parse_options(int(argv.size()), argv.data());
     resolve_options(&o, false);
 }
 

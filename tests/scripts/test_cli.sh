@@ -540,11 +540,10 @@ expect "plot beside a log" 0 "^$out/loss.svg\$" $tools/plot "$out/metrics.jsonl"
 while read -r tool typed meant; do
     expect "$tool suggests $meant" 2 "unknown option $typed; did you mean $meant\\?" $tools/$tool "$out" $typed 3
     expect "$tool knows no --zzzzzzzzzz" 2 'unknown option --zzzzzzzzzz; --help lists all' $tools/$tool --zzzzzzzzzz=3
-    [ "$tool" = info ] || expect "$tool lists it" 0 "^  $meant " $tools/$tool --help
+    expect "$tool lists it" 0 "^  $meant " $tools/$tool --help
 done <<END
 prep --val_fraq --val-frac
 export --ggfu --gguf
-info --hlep --help
 import --o -o
 plan --forr --for
 plot --smoth --smooth

@@ -1,11 +1,11 @@
 // test_options.cpp -- the command line: every option in both forms, every refusal, presets, the saved config, random
 // arguments.
-#include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
 #include "build/reductions.h"
+#include "src/app/program.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
 #include "tools/lm/commands.h"
@@ -14,13 +14,10 @@
 
 namespace {
 
-Options parse(const std::vector<std::string>& args, const Program& program = kTrainGpt) {
-    std::vector<const char*> argv = {program.name};
+Options parse(const std::vector<std::string>& args, CommandLine* program = parse_options) {
+    std::vector<const char*> argv = {"train_gpt"};
     for (const std::string& a : args) argv.push_back(a.c_str());
-    int exit_now = 0;
-    const Options options = parse_options(int(argv.size()), argv.data(), &exit_now, program);
-    EXPECT(exit_now == -1, "exit_now %d", exit_now);
-    return options;
+    return program(int(argv.size()), argv.data());
 }
 std::vector<std::string> words(const std::string& line) {
     std::istringstream in(line);
@@ -44,13 +41,8 @@ void refused(const std::string& line, const std::string& message) {
 }
 
 // All options, as --help lists them. own: without those that a model, an optimizer, a schedule or a reduction has.
-std::string captured(const std::function<void()>& f);
 std::vector<std::string> option_names(bool own = false) {
-    std::istringstream help(captured([] {
-        const char* argv[] = {"train_gpt", "--help"};
-        int exit_now;
-        parse_options(2, argv, &exit_now);
-    }));
+    std::istringstream help(help_text({}, false));
     std::vector<std::string> names;
     for (std::string line; std::getline(help, line);)
         if (line.starts_with("  --") && !(own && line.find(" (of ") != line.npos))
@@ -100,23 +92,6 @@ std::string json_of(const Options& o, const std::string& name) {
     if (!value) return "absent";
     if (value.kind() == Json::boolean) return value.text();
     return value.kind() == Json::string ? json_quote(value.text()) : value.text();
-}
-
-// Replaces stdout by a file for the time of f, and returns what was written.
-std::string captured(const std::function<void()>& f) {
-    std::fflush(stdout);
-    FILE* file = std::tmpfile();
-    const int saved = dup(1);
-    dup2(fileno(file), 1);
-    f();
-    std::fflush(stdout);
-    dup2(saved, 1);
-    close(saved);
-    std::rewind(file);
-    std::string text;
-    for (int c; (c = std::fgetc(file)) != EOF;) text += char(c);
-    std::fclose(file);
-    return text;
 }
 
 }  // namespace
@@ -245,38 +220,32 @@ TEST(did_you_mean) {
 }
 
 TEST(help_and_version) {
-    int exit_now = -1;
-    const char* help[] = {"train_gpt", "--help"};
-    const std::string text = captured([&] { parse_options(2, help, &exit_now); });
-    EXPECT(exit_now == 0, "exit_now %d", exit_now);
+    const auto help = [](const std::string& line) {
+        const Options o = parse_line(line);
+        EXPECT(o.command == "help", "%s: %s", line.c_str(), o.command.c_str());
+        return help_text(o, false);
+    };
+    const std::string text = help("--help");
     for (const std::string& name : option_names())
         EXPECT(text.find("\n  --" + name) != std::string::npos, "--%s is not in the help", name.c_str());
     for (const char* part : {"Model\n", "Data\n", "Optimisation\n", "System\n", "Output\n", "Samples\n",
                              "(default 480)", "(default 0.005)", "seq_len"})
         EXPECT(text.find(part) != std::string::npos, "%s", part);
-    const char* preset[] = {"train_gpt", "--preset", "d12", "-h"};
-    const std::string big = captured([&] { parse_options(4, preset, &exit_now); });
-    EXPECT(exit_now == 0 && big.find("(default 18865)") != std::string::npos &&
-               big.find("(default 0.005)") == std::string::npos, "--preset d12");
-    const char* gpu[] = {"train_gpt", "--help", "--device", "gpu"};
-    EXPECT(captured([&] { parse_options(4, gpu, &exit_now); }).find("--preset gpt2-124m;") != std::string::npos, "GPU");
-    const char* sample[] = {"train_gpt", "sample", "--help"};
-    EXPECT(!captured([&] { parse_options(3, sample, &exit_now); }).empty() && exit_now == 0,
-           "sample --help needs no folder");
-    const char* version[] = {"train_gpt", "--version"};
-    exit_now = -1;
-    const std::string line = captured([&] { parse_options(2, version, &exit_now); });
-    EXPECT(exit_now == 0 && line == format("train_gpt %s\n", version_text()), "%s", line.c_str());
+    const std::string big = help("--preset d12 -h");
+    EXPECT(big.find("(default 18865)") != big.npos && big.find("(default 0.005)") == big.npos, "--preset d12");
+    EXPECT(help("--help --device gpu").find("--preset gpt2-124m;") != std::string::npos, "GPU");
+    EXPECT(help("sample --help") == text && help("help") == text, "sample --help needs no folder");
+    EXPECT(help("help samp").starts_with("Samples\n  --prompt") && help("--help samp") == help("help samp"), "a topic");
+    expect_error(kExitUsage, "got x, want one of Model, Data", [&] { help("help x"); });
+    EXPECT(parse_line("--version").command == "version", "--version");
 }
 
 TEST(lm_has_the_commands_only) {
-    int exit_now = -1;
-    const char* help[] = {"lm", "--help"};
-    const std::string text = captured([&] { parse_options(2, help, &exit_now, kLm); });
-    EXPECT(exit_now == 0 && text.starts_with("lm ") && text.find("\n  --prompt ") != text.npos, "%s", text.c_str());
+    const std::string text = help_text(parse({"--help"}, parse_command), true);
+    EXPECT(text.starts_with("lm ") && text.find("\n  --prompt ") != text.npos, "%s", text.c_str());
     for (const char* part : {"--lr ", "--out-dir ", "Model\n  --model"})
         EXPECT(text.find(part) == text.npos, "%s is in lm's help", part);
-    const Options o = parse(words("--seed 3 sample odd--name"), kLm);
+    const Options o = parse(words("--seed 3 sample odd--name"), parse_command);
     EXPECT(o.command == "sample" && o.paths == Words{"odd--name"} && o.seed == 3, "lm sample");
     const struct { const char *line, *keyword; } cases[] = {
         {"", "got none, want sample"}, {"train", "got train, want sample"}, {"samplle", "samplle"},
@@ -284,7 +253,7 @@ TEST(lm_has_the_commands_only) {
         {"sample a --lr 3", "which takes device dtype threads seed"},
         {"eval a --prompt x", "has no effect on eval"}, {"sample a --verbose", "has no effect"},
         {"eval a --layers 3", "has no effect"}};
-    for (const auto& c : cases) expect_error(kExitUsage, c.keyword, [&] { parse(words(c.line), kLm); });
+    for (const auto& c : cases) expect_error(kExitUsage, c.keyword, [&] { parse(words(c.line), parse_command); });
 }
 
 TEST(presets) {

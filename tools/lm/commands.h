@@ -1,5 +1,9 @@
-// commands.h -- the command line of the program lm.
+// commands.h -- the command line of the program lm, and what --help prints.
 #pragma once
+#include <string>
 #include "src/options/options.h"
 
-extern const Program kLm;
+Options parse_command(int argc, const char* const* argv);
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. paths may have a topic:
+// then it has only the groups of options whose title begins with that. of_lm: it has only the options of lm's commands.
+std::string help_text(const Options& asked, bool of_lm);

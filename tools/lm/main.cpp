@@ -1,5 +1,5 @@
 // main.cpp -- how a command starts: reads the options, takes its place among the ranks, chooses a backend and calls the
-// backend's command. train_gpt sample, chat and eval become this program.
+// backend's command. train_gpt becomes this program for sample, chat, eval and --help.
 #include <map>
 #include <sys/prctl.h>
 #include "src/app/backends.h"
@@ -20,9 +20,16 @@ static void take_dtype(Options* options) {
     if (merge_options_of(options->paths[0], &saved)) options->dtype = saved.dtype;
 }
 
+static int show(const std::string& text) {
+    std::fputs(text.c_str(), stdout);
+    check_output();
+    return kExitDone;
+}
+
 static int start(int argc, char** argv, Process* process) {
-    Options options;
-    if (const int code = read_command_line(kLm, argc, argv, process, &options); code >= 0) return code;
+    Options options = read_command_line(parse_command, argc, argv, process);
+    if (options.command == "help") return show(help_text(options, base_name(options.program).starts_with("lm")));
+    if (options.command == "version") return show(format("lm %s\n", version_text()));
     take_place(options, options.command == "eval" ? "" : options.command, process);
     process->comm = comm_create(process->world, options.timeout);
     take_dtype(&options);
