@@ -23,6 +23,7 @@
 #include "tools/text/chat.h"
 #include "tools/text/model_file.h"
 #include "tools/rope.h"
+#include "tools/text/reader.h"
 #include "tools/tool.h"
 
 namespace {

@@ -18,6 +18,7 @@
 #include "src/data/data.h"
 #include "tools/text/model_file.h"
 #include "tools/text/model_folder.h"
+#include "tools/text/reader.h"
 #include "tools/text/tokenizer.h"
 #include "tools/rope.h"
 #include "tools/tool.h"

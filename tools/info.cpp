@@ -17,6 +17,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "tools/metrics.h"
 #include "tools/text/model_file.h"
+#include "tools/text/reader.h"
 #include "tools/text/tensor_files.h"
 #include "tools/text/text.h"
 #include "tools/text/token_files.h"

@@ -19,6 +19,13 @@ struct Tool {
     const char* tail = "";
 };
 
+// Returns the option's line of --help. defaults: it ends with "(default X)", unless it is a flag or X is not valid.
+inline std::string help_line(const Option& option, const std::string& help, int width, bool defaults) {
+    const std::string value = value_text(option), left = option.typed() + " " + option.value;
+    const bool has = defaults && !option.value.empty() && set_option(option, value);
+    return format("  %-*s %s%s\n", width, left.c_str(), help.c_str(), has ? (" (default " + value + ")").c_str() : "");
+}
+
 inline std::string help_of(const Tool& tool) {
     std::string text = tool.head;
     for (const Option& option : tool.options)

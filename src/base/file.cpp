@@ -106,27 +106,6 @@ std::string read_file(const std::string& path) {
     return text;
 }
 
-std::string_view FileReader::look(uint64_t n) {
-    const size_t left = ahead.size() - taken;
-    if (left < n && at < file->size) {
-        ahead.erase(0, std::exchange(taken, 0));
-        const uint64_t more = std::min(std::max(n - left, kPiece), file->size - at);
-        ahead.resize(left + more);
-        file->read(at, &ahead[left], more);
-        at += more;
-    }
-    return std::string_view(ahead).substr(taken);
-}
-
-bool FileReader::line(std::string_view* out) {
-    uint64_t want = 1;
-    std::string_view text;
-    while ((text = look(want)).find('\n') == text.npos && text.size() >= want) want = 2 * text.size();
-    *out = text.substr(0, text.find('\n'));
-    take(std::min(out->size() + 1, text.size()));
-    return !text.empty();
-}
-
 std::string read_kernel_file(const std::string& path) {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();

@@ -39,20 +39,6 @@ struct InputFile {
 std::string read_file(const std::string& path);             // the whole content; for small files
 std::string read_kernel_file(const std::string& path);      // of /proc or /sys; "" if it cannot be read
 
-// Reads a file in pieces, from its start to its end.
-struct FileReader {
-    const std::shared_ptr<const InputFile> file;
-    explicit FileReader(const std::string& path) : file(std::make_shared<InputFile>(path)) {}
-    // Returns the next bytes: n or more, fewer only at the end of the file. They are valid until the next call.
-    std::string_view look(uint64_t n);
-    void take(size_t n) { taken += n; }                     // moves on by n of the bytes that look returned
-    bool line(std::string_view* out);                       // reads the next line, without '\n'; false: no line is left
-  private:
-    std::string ahead = {};
-    size_t taken = 0;                                       // how many bytes of `ahead` were taken
-    uint64_t at = 0;                                        // offset in the file of the byte after `ahead`
-};
-
 // These two throw an Error, as InputFile does, if the file cannot be looked up: after a wrong "no", a run could start
 // from the beginning.
 bool file_exists(const std::string& path);

@@ -42,8 +42,6 @@ std::string value_text(const Option& option);
 bool set_option(const Option& option, const std::string& text);
 // Returns what the option accepts: "a number > 0", "cosine|linear|constant|wsd".
 std::string wanted(const Option& option);
-// Returns the option's line of --help. defaults: it ends with "(default X)", unless it is a flag or X is not valid.
-std::string help_line(const Option& option, const std::string& help, int width, bool defaults);
 
 // Sets the options among the words, and returns the words that are neither options nor their values. Appends the names
 // of the options to *given. Errors are kExitUsage. They suggest the option that may be meant by a name that is

@@ -62,9 +62,11 @@ static std::vector<std::string> step_folders(const std::string& ckpt, const std:
 }
 
 std::string verify_checkpoint(const std::string& folder, bool checksums) try {
-    constexpr size_t kMaxDone = 1 << 16;
-    FileReader list(path_join(folder, "DONE"));
-    const Done done = parse_done(std::string(list.look(kMaxDone).substr(0, kMaxDone)), "DONE");
+    constexpr uint64_t kMaxDone = 1 << 16;
+    const InputFile list(path_join(folder, "DONE"));
+    std::string text(std::min(list.size, kMaxDone), 0);
+    list.read(0, text.data(), text.size());
+    const Done done = parse_done(text, "DONE");
     const int64_t step = step_of(base_name(folder));
     if (step >= 0 && step != done.step) return "DONE: it is of step " + std::to_string(done.step);
     for (const DoneFile& f : done.files) {

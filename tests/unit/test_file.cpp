@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include "src/base/file.h"
-#include "tools/text/sources.h"
+#include "tools/text/reader.h"
 #include "tests/test.h"
 
 namespace {

@@ -4,6 +4,7 @@
 #include <map>
 #include <strings.h>
 #include "src/base/words.h"
+#include "tools/tool.h"
 
 // The commands of lm, and the options that each takes.
 static const std::map<std::string, std::string> kTakes = {

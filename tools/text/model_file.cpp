@@ -8,6 +8,7 @@
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "tools/text/reader.h"
 
 // GPT-2's feed_forward_length is 4 * embedding_length if n_inner in config.json is null.
 constexpr GgufKey kGpt2Keys[] = {

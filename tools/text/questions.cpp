@@ -5,6 +5,7 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
+#include "tools/text/reader.h"
 #include "tools/text/text.h"
 
 static size_t characters(const std::string& text) {

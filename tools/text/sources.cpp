@@ -2,36 +2,12 @@
 #include "tools/text/sources.h"
 #include <algorithm>
 #include <cctype>
-#include <fnmatch.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
 #include "tools/text/chat.h"
-
-// Appends the existing paths that consist of `done` and a match of the pattern `rest`. This does not use glob(), which
-// mistakes an error in the middle of reading a folder for the folder's end.
-static void expand(const std::string& done, const std::string& rest, std::vector<std::string>* paths) {
-    if (rest.empty()) {
-        if (file_exists(done)) paths->push_back(done);
-        return;
-    }
-    const size_t end = std::min(rest.find('/'), rest.size() - 1) + 1;
-    const std::string part = rest.substr(0, rest.find('/')), slash = rest.substr(part.size(), end - part.size());
-    if (part.find_first_of("*?[\\") == part.npos) return expand(done + part + slash, rest.substr(end), paths);
-    const std::string folder = done.empty() ? "." : done;
-    if (!is_directory(folder)) return;
-    for (const std::string& name : list_directory(folder))
-        if (::fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0)
-            expand(done + name + slash, rest.substr(end), paths);
-}
-
-std::vector<std::string> expand_glob(const std::string& pattern) {
-    std::vector<std::string> paths;
-    expand("", pattern, &paths);
-    std::sort(paths.begin(), paths.end());
-    return paths;
-}
+#include "tools/text/reader.h"
 
 // ---- what a file is
 

@@ -64,8 +64,6 @@ using Look = std::function<std::string_view(size_t n)>;
 Format recognise_text(const std::string& path, const std::string& field, const Look& look);
 // Whether JSON is one value, a list or an object, over all lines. Otherwise it has an object on each line.
 bool is_one_value(std::string_view beginning);
-// Returns the paths that match a pattern, sorted; none if nothing matches.
-std::vector<std::string> expand_glob(const std::string& pattern);
 Source find_texts(const std::string& path);     // kExitNoInput; kExitBadContent: not data of one kind
 
 // Where the data are, and what of them is for validation. Without files in `val` that is a part of `train`.

@@ -5,6 +5,7 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
+#include "tools/text/reader.h"
 
 size_t nine_tenths(std::string_view text) {
     const auto starts = [](char c) { return (c & 0xC0) != 0x80; };  // true except for continuation bytes

@@ -1,0 +1,21 @@
+// reader.h -- reads files in pieces and finds files by patterns, for what reads the world's files: prep, import, info.
+#pragma once
+#include <memory>
+#include "src/base/file.h"
+
+// Reads a file in pieces, from its start to its end.
+struct FileReader {
+    const std::shared_ptr<const InputFile> file;
+    explicit FileReader(const std::string& path) : file(std::make_shared<InputFile>(path)) {}
+    // Returns the next bytes: n or more, fewer only at the end of the file. They are valid until the next call.
+    std::string_view look(uint64_t n);
+    void take(size_t n) { taken += n; }                     // moves on by n of the bytes that look returned
+    bool line(std::string_view* out);                       // reads the next line, without '\n'; false: no line is left
+  private:
+    std::string ahead = {};
+    size_t taken = 0;                                       // how many bytes of `ahead` were taken
+    uint64_t at = 0;                                        // offset in the file of the byte after `ahead`
+};
+
+// Returns the paths that match a pattern as in a shell (* ? [...] \x), sorted.
+std::vector<std::string> expand_glob(const std::string& pattern);
