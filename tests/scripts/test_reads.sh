@@ -19,7 +19,7 @@ EIO=5 EINTR=4 ENOMEM=12 EACCES=13 EMFILE=24 ESTALE=116
 tiny="--device cpu --layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 32 --threads 1
       --eval-every 0 --sample-every 0"
 seq 3000 >"$tmp/text"
-FAIL_COUNT=$tmp/count "$failing" openr 0 text 0 $train $tiny --data "$tmp/text" --steps 4 --save-every 2 \
+FAIL_COUNT=$tmp/count "$failing" openr 0 DONE 0 $train $tiny --data "$tmp/text" --steps 4 --save-every 2 \
     --out-dir "$tmp/run" >"$tmp/log" 2>&1 || { fail "a run that saves" "$(tail -n 1 "$tmp/log")"; give_up; }
 [ "$(cat "$tmp/count" 2>/dev/null)" ] && [ "$(cat "$tmp/count")" -gt 0 ] ||
     skip_all reads "this build cannot be preloaded"
