@@ -1,4 +1,4 @@
-// options.cpp -- the table of options, and the code that reads it: parser, --help, presets, checks, the saved config.
+// options.cpp -- the table of options, and the code that reads it: parser, presets, checks, the saved config.
 #include "src/options/options.h"
 #include <algorithm>
 #include <bit>
@@ -77,7 +77,8 @@ std::vector<Option> option_table(Options* o) {
         for (const Option& option : more) {
             auto row = std::ranges::find(rows, option.name, &Option::name);
             const bool fresh = row == rows.end();
-            CHECK(fresh || (chosen && row->chosen == chosen), "two lists have --%s", option.name.c_str());
+            CHECK(fresh || (chosen && row->chosen == chosen), "--%s: got it in two lists, want two names",
+                  option.name.c_str());
             if (fresh) row = rows.insert(row, option);
             row->group = group;
             row->chosen = chosen;
@@ -221,14 +222,6 @@ using ::refuse_option;
     refuse_option("--" + option, value_text(find_option(table(o), option)), want);
 }
 
-// Finds a preset by its name. Returns its model and the preset; the model is null if there is none.
-std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
-    for (const ModelInfo* m : all_models())
-        for (const Preset& p : m->presets())
-            if (name == p.name) return {m, p};
-    return {};
-}
-
 // ---- model and checks
 
 // Chooses model and preset where they are not given. The model is that of the preset, else the first one; its default
@@ -238,10 +231,14 @@ std::pair<const ModelInfo*, Preset> choose_model(Options* o, bool gpu) {
         const ModelInfo* const model = o->model.empty() ? all_models()[0] : find_model(o->model);
         o->preset = gpu ? model->gpu_preset : model->presets()[0].name;
     }
-    const auto chosen = find_preset(o->preset);
-    if (o->model.empty()) o->model = chosen.first->name;
-    if (o->model != chosen.first->name) refuse_option(*o, "preset", "one of the model " + o->model);
-    return chosen;
+    for (const ModelInfo* m : all_models())
+        for (const Preset& p : m->presets()) {
+            if (o->preset != p.name) continue;
+            if (o->model.empty()) o->model = m->name;
+            if (o->model != m->name) refuse_option(*o, "preset", "one of the model " + o->model);
+            return {m, p};
+        }
+    die(kExitOther, "internal error: no preset %s", o->preset.c_str());
 }
 
 void resolve_lora(Options* o) {

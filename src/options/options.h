@@ -27,7 +27,8 @@ struct Options {
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";
-    // Values of the hyperparameters of optimizer, schedule and reduction, by option; complete after resolve_options.
+    // Values of the hyperparameters of optimizer, schedule and reduction, by option. NaN: not set. resolve_options sets
+    // those of the chosen ones.
     std::map<std::string, double> hyper;
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
@@ -45,7 +46,7 @@ struct Options {
     int top_k = 0, max_tokens = 256, samples = 1, stride = 0;     // stride 0: half the context
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
-    std::vector<std::string> saved;     // names of the options whose values come from a resumed run's config
+    std::vector<std::string> saved;     // names of the options whose values come from a resumed run's config or --init
     std::string rate_note;              // the header's note if resolve_options chose --lr because of --init
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
     std::shared_ptr<Options> before;    // on a resume the run's saved options, without the changes

@@ -2,6 +2,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include "models/config_reader.h"
 #include "models/llama.h"
 #include "src/base/common.h"
@@ -82,6 +83,17 @@ TEST(round_trip_of_every_model) {
         EXPECT(config_json(back) == text, "%s: written again: %s", info->name, config_json(back).c_str());
         EXPECT(config_json(config).find("\"eos_token_id\": null") != std::string::npos, "%s",
                config_json(config).c_str());
+    }
+}
+
+TEST(each_key_has_a_number_of_its_own) {
+    for (const ModelInfo* info : all_models()) {
+        Shape shape;
+        std::set<const void*> numbers;
+        for (const ShapeKey& key : info->keys) {
+            const void* const number = std::visit([&](auto at) -> const void* { return &at(shape); }, key.at);
+            EXPECT(numbers.insert(number).second, "%s: --%s has the number of another key", info->name, key.option);
+        }
     }
 }
 
