@@ -32,7 +32,9 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
 
 static Dataset read_dataset(const Json& json, const std::string& folder, int T, const char* what) {
     Dataset d = {.T = T};
-    if (json) d.path = json.get_string("path", what), d.hash = json.get_string("hash", what);
+    if (!json) return d;
+    d.path = json.get_string("path", what);
+    d.hash = json.get_string("hash", what);
     for (JsonItems i(json.find("shards")); i.next();) {
         const Shard s = read_shard(i.value, folder, what);
         d.first.push_back(d.samples);

@@ -13,8 +13,8 @@
 #include "src/data/data.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
-#include "tools/text/token_files.h"
 #include "tests/unit/text.h"
+#include "tools/text/token_files.h"
 
 template <class T> std::string bytes_of(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
