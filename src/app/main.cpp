@@ -23,7 +23,8 @@ static std::string find_lm(const std::string& command) {
     return require_tool(command, file_exists(tool_path(lm)) ? lm : "lm");
 }
 
-// Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor, whose ranks become lm.
+// Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor, whose ranks become
+// lm.
 [[noreturn]] static void hand_command_over(const Options& options, Process* process) {
     const std::string lm = find_lm(options.command);
     if (options.command != "help" && starts_ranks(options, *process)) take_place(options, "", process);

@@ -18,7 +18,8 @@ allowed() {
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
         src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers' \
             'kernels build' ;;
-        tools/lm) echo 'tools src/app src/options src/run src/base src/comm src/data tools/text src/ddp models kernels' ;;
+        tools/lm) echo 'tools tools/text src/app src/options src/run src/base src/comm src/data src/ddp models' \
+            'kernels' ;;
     esac
 }
 folder_of() {       # FILE: its room
