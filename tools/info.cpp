@@ -15,7 +15,7 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
-#include "tools/metrics.h"
+#include "tools/curves.h"
 #include "tools/text/model_file.h"
 #include "tools/text/reader.h"
 #include "tools/text/tensor_files.h"
@@ -151,14 +151,15 @@ void show_metrics(const std::string& path) {
     for (const auto& [name, n] : events) counts.push_back(std::to_string(n) + " " + name.substr(0, 40));
     if (torn) counts.push_back(format("%d lines that cannot be read", torn));
     say("%s: metrics: %s", path.c_str(), join(counts, ", ").c_str());
-    const Metrics m = read_metrics(path);
-    const auto range = [](const char* name, const auto& points) {
+    RunLog log(path);
+    log.read();
+    const auto range = [](const char* name, const Points& points) {
         if (points.empty()) return;
-        say("  %s: step %" PRId64 " loss %.4f ... step %" PRId64 " loss %.4f", name, int64_t(points.front().first),
-            points.front().second, int64_t(points.back().first), points.back().second);
+        say("  %s: step %.0f loss %.4f ... step %.0f loss %.4f", name, points.front().at[kSteps], points.front().y,
+            points.back().at[kSteps], points.back().y);
     };
-    range("train", m.train);
-    range("val", m.val);
+    range("train", log.curve("loss"));
+    range("val", log.curve("val"));
 }
 
 void show_text(const std::string& path, Format kind) {

@@ -31,7 +31,6 @@
 #include "tools/text/unicode.h"
 #include "tools/event_file.h"
 #include "tools/serve.h"
-#include "tools/metrics.h"
 #include "tools/tables.h"
 #include "tools/tool.h"
 
@@ -276,7 +275,6 @@ void state(std::string_view in) {
     json_shown(j.at("best_val", "state.json"));
 }
 void done(std::string_view in) { parse_done(std::string(in), "DONE"); }
-void metrics(std::string_view) { read_metrics(file("metrics.jsonl")); }
 void tokenizer(const char* name) {
     const Tokenizer t = tokenizer_load(file(name));
     // Pieces of more than 15 bytes: of shorter ones encode() keeps 2 MB of tokens, which would be most of the work
@@ -723,13 +721,6 @@ const std::vector<Target>& targets() {
          32,
          kLittle,
          {done_text({12, {{"model.safetensors", 1000, 77}, {"state.json", 5, 1}}})}},
-        {"metrics",
-         "log json unicode",
-         metrics,
-         2,
-         kLittle,
-         {"{\"event\":\"run\",\"step\":0}\n{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"val\",\"step\":"
-          "1,\"loss\":5,\"bpb\":null}\ntorn"}},
         {"tokenizer_json",
          "tokenizer tokenizer_files json unicode",
          tokenizer_json,

@@ -65,7 +65,7 @@ for t in ${*:-$(cut -d' ' -f1 "$tmp/list")}; do
         print n + 0 }' build/fuzz/$t.runs 2>/dev/null || echo 0)
     left=$((${FUZZ_RUNS:-10000000} - before))
     [ $left -gt 0 ] || { ok "$t: $before inputs in all"; continue; }
-    case $kind,$t in asan,*|*,tokenizer_json) longest=16384 ;; fast,metrics) longest=512 ;;
+    case $kind,$t in asan,*|*,tokenizer_json) longest=16384 ;;
     fast,vocab_bpe|fast,arguments) longest=1024 ;; *) longest=4096 ;; esac
     FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t $dir/fuzz build/fuzz/$t -runs=$left -max_total_time="${FUZZ_SECONDS:-0}" \
         -max_len=$longest -timeout="${FUZZ_TIMEOUT:-60}" -seed="${FUZZ_SEED:-0}" \

@@ -14,7 +14,7 @@
 #include "src/base/numbers.h"
 #include "src/run/report.h"
 #include "tests/test.h"
-#include "tools/metrics.h"
+#include "tools/curves.h"
 
 namespace {
 
@@ -99,6 +99,12 @@ std::string keys(const Json& object) {
     std::string out;
     for (JsonItems i(object); i.next();) out += (out.empty() ? "" : " ") + i.key.text();
     return out;
+}
+// What the tools read in metrics.jsonl: a curve over the steps that count.
+Points losses(const std::string& path, const char* curve) {
+    RunLog log(path);
+    log.read();
+    return log.curve(curve);
 }
 size_t count_of(const std::string& text, const std::string& part) {
     size_t n = 0;
@@ -279,11 +285,11 @@ TEST(resume_appends_and_cuts_torn_lines) {
             run.r.log->event(JsonLine().add("event", "resume").add("step", 4));
             for (int i = 4; i < 8; i++) report_step(&run.r, step_of(i, 100 + i));
         });
-        const Metrics m = read_metrics(path);
-        EXPECT(m.train.size() == 8 && m.val.size() == 2, "%zu train, %zu val", m.train.size(), m.val.size());
-        EXPECT(m.val.back() == std::pair(int64_t(4), 4.0), "the score after 4 steps stays");
+        const Points train = losses(path, "loss"), val = losses(path, "val");
+        EXPECT(train.size() == 8 && val.size() == 2, "%zu train, %zu val", train.size(), val.size());
+        EXPECT(val.back().at[kSteps] == 4 && val.back().y == 4, "the score after 4 steps stays");
         for (int i = 0; i < 8; i++)
-            EXPECT(m.train[i].first == i && m.train[i].second == (i < 4 ? 10 - i : 100 + i), "step %d", i);
+            EXPECT(train[i].at[kSteps] == i && train[i].y == (i < 4 ? 10 - i : 100 + i), "step %d", i);
     }
     // Only a torn line, and no file at all.
     TempFolder tmp;
@@ -313,11 +319,10 @@ TEST(reader_skips_what_is_not_an_event) {
            "{\"event\":\"val\",\"step\":2,\"loss\":2.5}\n{\"event\":\"train\",\"step\":2,\"loss\":1.5}\n{\"event\":"
            "\"train\",\"step\":18446744073709551615,\"loss\":1}\n"
            "{\"event\":\"resume\",\"step\":9223372036854775807}\n" "{\"event\":\"train\",\"step\":3,\"loss\":9}");
-    const Metrics m = read_metrics(path);
-    EXPECT(m.train.size() == 3 && m.val.size() == 1, "%zu train, %zu val", m.train.size(), m.val.size());
-    EXPECT(m.train[0].second == 3 && std::isnan(m.train[1].second) && m.train[2].second == 1.5,
-           "the later line of a step counts");
-    expect_error(kExitNoInput, "absent", [&] { read_metrics(tmp.path + "/absent"); });
+    const Points train = losses(path, "loss"), val = losses(path, "val");
+    EXPECT(train.size() == 3 && val.size() == 1, "%zu train, %zu val", train.size(), val.size());
+    EXPECT(train[0].y == 3 && std::isnan(train[1].y) && train[2].y == 1.5, "the later line of a step counts");
+    expect_error(kExitNoInput, "absent", [&] { losses(tmp.path + "/absent", "loss"); });
 }
 
 // /dev/full refuses every write with ENOSPC.

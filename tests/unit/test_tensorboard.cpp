@@ -6,8 +6,8 @@
 #include "src/base/file.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
+#include "tools/curves.h"
 #include "tools/event_file.h"
-#include "tools/metrics.h"
 
 namespace {
 
@@ -161,7 +161,9 @@ TEST(a_file_that_cannot_be_made_stops_nothing) {
     });
     EXPECT(event_files(tmp.path).empty(), "nor does a part of it stay");
     log.event(train(20));
-    EXPECT(event_files(tmp.path).empty() && read_metrics(tmp.path + "/metrics.jsonl").train.size() == 21, "it goes on");
+    RunLog read(tmp.path);
+    read.read();
+    EXPECT(event_files(tmp.path).empty() && read.curve("loss").size() == 21, "it goes on");
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }
