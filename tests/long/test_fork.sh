@@ -25,10 +25,10 @@ page() {
     ) >"$tmp/build.log" 2>&1 ||
         { tail -n 3 "$tmp/build.log"; return 1; }
 }
-model_alone() {     # 5: its source and the kinds for two backends, the list of models
+model_alone() {     # 6: its source and the kinds for two backends, the lists of models and of their readers
     page 1 || return 1
     compiled
-    [ "$(compiled | wc -l)" -eq 5 ] && ! compiled | grep -vE '/(trail|kinds|models)\.o$'
+    [ "$(compiled | wc -l)" -eq 6 ] && ! compiled | grep -vE '/(trail|kinds|models|config_reader)\.o$'
 }
 check "a line in models/list compiles the model and the lists alone" model_alone
 check "docs/fork.md: an optimizer and a schedule" page 2
@@ -77,7 +77,7 @@ check "int8: other bits than without it" own_bits
 check "int8: each replica's errors are saved" grep -q 'wte.weight.error.replica3"' \
     "$tmp/int8-one/ckpt/step_00000012/optim.safetensors"
 expect "int8: a GPU is refused" 2 'reduce int8: needs CPUs' $train --dry-run --for h100 --reduce int8
-expect "int8: its state is not that of another reduction" 65 'reduce the run began with' \
+expect "int8: its state is not that of another reduction" 65 'the --reduce it began with' \
     $train --resume "$tmp/int8-one" --steps 14 --reduce ordered
 job="$by lion"
 # Each of the others: the same bytes on two ranks, on two hosts, and from the middle on. state.json has times and a name
