@@ -19,7 +19,8 @@ struct Init;                        // init.h: the model of --init, or the check
 // differs. Collective.
 std::shared_ptr<Init> init_of_options(Options* options, Comm* comm);
 // Rank 0 reads config.json, tokenizer.json and the files beside them in the checkpoint to resume, and broadcasts them,
-// because other hosts may lack the folder. The shape is that of the saved options. Collective.
+// because other hosts may lack the folder. The shape is that of the saved options; kExitBadContent if config.json has
+// another. Collective.
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
 const std::string& init_folder(const Init& init);       // the folder or file with the weights; "": random ones
 // Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so a

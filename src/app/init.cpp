@@ -68,6 +68,13 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
     const std::string path = path_join(checkpoint, "config.json");
     init.config = {find_model(o.model), o.shape, init.texts.config};
     const Json json = parse_json(init.texts.config, path.c_str());
+    for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not decide how much is allocated
+        Shape saved = o.shape;
+        double number;
+        if (*key.hf && json.find(key.hf).as_double(&number)) key.set(&saved, number);
+        if (const double has = key.get(saved), want = key.get(o.shape); has != want)
+            die_content(path + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
+    }
     set_vocabulary(&init.config.shape, int(json.get_u64("vocab_size", path.c_str())));
     return std::make_shared<Init>(std::move(init));
 }
