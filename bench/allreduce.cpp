@@ -21,7 +21,7 @@
 
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {

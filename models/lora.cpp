@@ -3,7 +3,6 @@
 #include <cmath>
 #include <filesystem>
 #include "models/tuning.h"
-#include "src/base/allowance.h"
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/base/json.h"

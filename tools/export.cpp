@@ -18,7 +18,6 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
 #include "tools/text/chat.h"
 #include "tools/text/model_file.h"

@@ -4,7 +4,7 @@
 #include <utility>
 #include "build/reductions.h"
 #include "src/app/program.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "tools/step_model.h"
 
 namespace BACKEND {

@@ -23,7 +23,6 @@
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/base/lock.h"
 #include "tools/text/chat.h"
 #include "tools/text/prepare.h"
 #include "tools/text/text.h"

@@ -74,7 +74,7 @@ inline void answer_line(const std::string& text) {
     }
 }
 
-// Calls work(request) for ask_tool (src/base/tools.h): the request is what standard input has. The answer, one line, or
+// Calls work(request) for ask_tool (src/base/words.h): the request is what standard input has. The answer, one line, or
 // the error goes to standard output, where nothing else may write. Returns the exit code. work() calls progress()
 // often; that throws when the program that asked has ended, so that nothing is left behind.
 inline int answer_request(const std::function<std::string(const std::string& request,

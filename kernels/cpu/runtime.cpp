@@ -18,10 +18,8 @@
 #include <utility>
 #include <vector>
 #include "kernels/cpu/threads.h"
-#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
-#include "src/base/spin.h"
 
 namespace BACKEND {
 

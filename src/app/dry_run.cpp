@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdio>
 #include "build/reductions.h"
-#include "src/base/allowance.h"
+#include "src/base/cpus.h"
 #include "src/base/file.h"
 
 namespace BACKEND {

@@ -6,7 +6,7 @@
 #include "src/app/app.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
 
 // Rank 0 reads the text files of a model's folder and broadcasts them, because other hosts may lack the folder.

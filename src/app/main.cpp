@@ -7,7 +7,7 @@
 #include "build/reductions.h"
 #include "src/app/backends.h"
 #include "src/base/file.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "src/comm/supervisor.h"
 #include "src/run/run.h"
 

@@ -8,7 +8,7 @@
 #include <new>
 #include <unistd.h>
 #include "src/base/file.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 
 Options read_command_line(CommandLine* parse, int argc, char** argv, Process* process) {
     try {
@@ -27,7 +27,7 @@ bool starts_ranks(const Options& options, const Process& process) {
 // Becomes the supervisor, which starts this program by its absolute path. If a build replaces that file during the run,
 // ranks that are restarted run the new program.
 [[noreturn]] static void become_supervisor(const Options& options) {
-    Arguments words = {format("--np=%d", options.np),
+    Words words = {format("--np=%d", options.np),
                        format("--max-restarts=%d", options.max_restarts)};
     if (options.elastic) words.push_back("--elastic");
     words.push_back(program_path());

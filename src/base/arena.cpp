@@ -2,7 +2,6 @@
 #include "src/base/arena.h"
 #include <algorithm>
 #include <cmath>
-#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/base/numbers.h"

@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/lock.h"
 
 namespace {
 

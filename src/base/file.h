@@ -1,4 +1,5 @@
-// file.h -- reads and writes files with checks, and computes checksums. A failure throws an Error with the path.
+// file.h -- reads and writes files with checks, computes checksums, and locks folders. A failure throws an Error with
+// the path.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -56,7 +57,7 @@ std::string without_slash(const std::string& path);         // removes slashes a
 // else absolute. Returns a path that cannot be resolved, such as a link to itself, as it is.
 std::string real_path(const std::string& path);
 std::string link_text(const std::string& link);             // where a link points to; "" if it is none
-// Returns a path as the user knows it: with the folder's present path in place of /proc/self/fd/N (src/base/lock.h).
+// Returns a path as the user knows it: with the folder's present path in place of /proc/self/fd/N (FolderLock).
 std::string shown_path(const std::string& path);
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."
@@ -81,3 +82,22 @@ void remove_temporaries(const std::string& path);           // removes what a ki
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);  // crc: 0 at first; "123456789" gives e3069283
 std::array<uint8_t, 32> sha256(std::string message);
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed);  // fast and not cryptographic
+
+// ---- locks a folder, so that only one process at a time writes into it: flock on FOLDER/.lock. The text of that file
+// names the process, for messages. A file system without flock locks nothing.
+
+struct FolderLock {
+    std::string held = {};      // /proc/self/fd/N: the folder by its descriptor, also after a move; open files in it
+    Descriptor folder = Descriptor(), file = Descriptor();      // file: .lock; its flock lasts until it is closed
+    bool exclusive = false;                                     // false: the file system has no flock
+    bool holds(const std::string& path) const;                  // whether path is the locked folder
+};
+// Locks an existing folder; first releases what `lock` held. what: its name in errors, "the run folder". Returns false
+// if another process has locked or removed the folder. kExitWrite: it cannot be locked.
+bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what);
+// Calls try_lock_folder. kExitWrite, which names the process, if that returns false; a warning if there is no flock.
+// cure: advice at the error's end.
+void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
+// Checks that the folder still exists and is still locked; call it before a write. Locks it again if somebody has
+// removed .lock. kExitWrite: the folder was deleted, or another process has locked it.
+void check_lock(FolderLock* lock, const char* what);

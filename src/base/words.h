@@ -1,5 +1,7 @@
-// words.h -- parses the options on a command line, for train_gpt and the tools, and makes errors and --help from them.
+// words.h -- command lines: parses the options of train_gpt and the tools, and makes errors and --help from them; finds
+// and starts tools, the other programs that were built with this one, as git does with its commands.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -49,3 +51,22 @@ std::string wanted(const Option& option);
 Words read_options(const std::vector<Option>& options, const Words& words, Words* given, const char* want = "");
 // Throws kExitUsage, "NAME: got GOT, want WANT".
 [[noreturn]] void refuse_option(const std::string& name, const std::string& got, const std::string& want);
+
+// ---- tools
+
+// Returns the tool's path: beside this program, or in build/ there. The tool may be missing.
+std::string tool_path(const std::string& name);
+// Returns tool_path(name). kExitNoInput: the tool is missing. what: what needs the tool, an option ("--np") or command.
+std::string require_tool(const std::string& what, const std::string& name);
+// Replaces this process by the tool (execv): the pid does not change, and the tool's exit code becomes this process's.
+// name: the tool's argv[0], which ps shows; by default its path. kExitOther: the tool cannot be started.
+[[noreturn]] void hand_over(const std::string& what, const std::string& path, const Words& arguments,
+                            const std::string& name = "");
+
+// Runs a tool that reads a request from its standard input, to the end, and writes lines to its standard output. An
+// empty line reports progress, and this calls progress(). Any other line is the answer; returns the last one, or "" if
+// there is none. If the tool's exit code is not 0, the last answer is its error, which this throws with that code.
+// kExitOther: it cannot start, or a signal has killed it. Signals are blocked in the tool. If this process dies, or if
+// progress() throws, which ends this call, the tool ends at its next progress line: see answer_request in tools/tool.h.
+std::string ask_tool(const std::string& what, const std::string& path, const Words& arguments,
+                     const std::string& request, const std::function<void()>& progress);

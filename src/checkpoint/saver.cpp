@@ -1,5 +1,5 @@
-// saver.cpp -- see saver.h.
-#include "src/checkpoint/saver.h"
+// saver.cpp -- saves checkpoints in another thread: see checkpoint.h.
+#include "src/checkpoint/checkpoint.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
-#include "src/base/common.h"
 
 struct Saver {
     std::string out_dir;

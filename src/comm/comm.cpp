@@ -24,9 +24,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include "src/base/allowance.h"
 #include "src/base/common.h"
-#include "src/base/spin.h"
+#include "src/base/cpus.h"
 #include "src/comm/rendezvous.h"
 
 namespace {

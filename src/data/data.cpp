@@ -6,7 +6,7 @@
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 
 using ull = unsigned long long;
 
@@ -106,7 +106,7 @@ void require_samples(const Data& data, bool evaluates) {
 
 // Runs build/prep, which gets the model's text files from its standard input: this host may not see the run's folder.
 static std::string ask_prep(const DataOptions& o, Comm* comm) {
-    Arguments words = {"--answer", format("--seq-len=%d", o.seq_len)};
+    Words words = {"--answer", format("--seq-len=%d", o.seq_len)};
     words.insert(words.end(), o.prep.begin(), o.prep.end());
     if (!o.cache.empty()) words.push_back("--cache=" + o.cache);
     if (comm && comm->rank > 0) words.push_back("--quiet");

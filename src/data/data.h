@@ -20,7 +20,6 @@
 #include <vector>
 #include "src/base/numbers.h"
 #include "src/comm/comm.h"
-#include "src/data/sampler.h"
 
 struct InputFile;                       // src/base/file.h
 
@@ -142,6 +141,23 @@ Data open_data(const DataOptions& options, Comm* comm);
 // kExitNoInput: it is in none of them; what_to_do ends that message.
 std::string find_data_file(const std::string& name, const char* what_to_do);
 std::string find_story(const char* name);       // finds a file of the built-in text
+
+// Which sample comes next is a pure function of (seed, epoch, position). The only state is the step.
+// Returns element i < n of a permutation of 0..n-1 that (seed, epoch) selects.
+uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
+// Returns what torch.randperm(n) returns with a CPU generator of this seed. kExitUsage unless n < 2^32 / 20.
+std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
+
+// index() returns which of n samples is sequence b (0..B-1) of micro-batch k (0..G-1) of step s. This is sequence
+// c = (s G + k) B + b of the run, and its sample is permute(c mod n) of epoch c / n. With `torch`, the order is that of
+// DistributedSampler(shuffle=True, drop_last=False) with R replicas: the sample of sequence q of a replica is entry
+// q mod len of that replica's list for epoch q / len, where len is the length of the list.
+struct Sampler {
+    bool torch = false;
+    uint64_t n = 0, seed = 0;
+    int B = 0, G = 0, R = 1;
+    uint64_t index(uint64_t step, int micro_batch, int b) const;
+};
 
 // Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {

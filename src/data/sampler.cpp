@@ -1,14 +1,15 @@
-// sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's order for comparison.
-#include "src/data/sampler.h"
+// sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's order for comparison. Prepares batches in
+// this order while the device computes.
+#include "src/data/data.h"
 #include <bit>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
 #include <utility>
 #include "src/base/common.h"
-#include "src/base/numbers.h"
 
 // Applies a Feistel network of Philox rounds, over the smallest power of four >= n, until the value is below n (cycle
 // walking, Black and Rogaway 2002). On average that takes fewer than four applications. A network has eight rounds,
@@ -67,4 +68,40 @@ uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
     const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
     const auto order = torch_order(int64_t(n), seed + epoch);       // the seed that DistributedSampler uses
     return uint64_t((*order)[(q % length * uint64_t(R) + replica) % n]);
+}
+
+// ---- batches
+
+BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
+                         uint64_t first_step)
+    : data(data), sampler(sampler), vocab_size(vocab_size), first_batch(first_batch),
+      last_batch(last_batch), step(first_step), coming(prepare()) {}
+
+BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const {
+    const size_t B = size_t(sampler.B), T = size_t(data.T);
+    Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T)};
+    for (size_t b = 0; b < B; b++) {
+        const uint64_t i = sampler.index(step, k, int(b));
+        data.sample(i, &batch.tokens[b * T], &batch.targets[b * T], vocab_size);
+    }
+    return batch;
+}
+
+std::function<BatchLoader::Step()> BatchLoader::prepare() {
+    return [made = std::async([this, step = step++] {       // if no thread can be started, next() runs this
+        Step made;
+        for (int k = first_batch; k < last_batch; k++) made.batches.push_back(micro_batch(step, k));
+        for (int k = 0; k < sampler.G; k++)
+            for (int b = 0; b < sampler.B; b++) made.targets += data.trained(sampler.index(step, k, b), vocab_size);
+        return made;
+    }).share()] { return made.get(); };
+}
+
+const BatchLoader::Batch& BatchLoader::next() {
+    if (taken == given.batches.size()) {
+        given = coming();                   // throws the thread's Error
+        coming = prepare();
+        taken = 0;
+    }
+    return given.batches[taken++];
 }

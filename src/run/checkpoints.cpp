@@ -1,7 +1,7 @@
 // checkpoints.cpp -- decides when a run saves, what state.json contains and what follows a failed save (run.h).
 // src/checkpoint writes the files.
 #include <cmath>
-#include "src/checkpoint/saver.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/base/file.h"
 #include "src/run/report.h"
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/lock.h"
 
 constexpr size_t kPendingBytes = 4 << 20;       // how much can wait for the disk; further lines are lost
 

@@ -4,9 +4,8 @@
 #include <cmath>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/lock.h"
 #include "src/base/numbers.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/comm/supervisor.h"
 

@@ -11,8 +11,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include "src/base/common.h"
+#include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
 
 // ---- the run folder

@@ -11,7 +11,7 @@
 #include "src/options/options.h"
 
 struct CheckpointFiles;                 // src/checkpoint/checkpoint.h
-struct FolderLock;                      // src/base/lock.h
+struct FolderLock;                      // src/base/file.h
 
 // ---- the folder: run.cpp
 

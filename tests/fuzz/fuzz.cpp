@@ -20,7 +20,7 @@
 #include "src/options/options.h"
 #include "src/base/cache.h"
 #include "src/base/cpus.h"
-#include "src/base/lock.h"
+#include "src/base/file.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "tools/text/model_file.h"
 #include "tools/text/model_folder.h"

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <map>
 #include "src/base/cache.h"
-#include "src/base/lock.h"
+#include "src/base/file.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/synced.h"
 

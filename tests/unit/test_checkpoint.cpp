@@ -21,7 +21,7 @@
 #include "models/config_reader.h"
 #include "optimizers/optimizer.h"
 #include "src/base/json.h"
-#include "src/checkpoint/saver.h"
+#include "src/checkpoint/checkpoint.h"
 #include "tools/text/model_file.h"
 #include "tools/text/model_folder.h"
 #include "tools/text/tokenizer.h"

@@ -21,7 +21,7 @@
 #include <thread>
 #include <unistd.h>
 #include "src/base/file.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "src/comm/comm.h"
 #include "src/comm/rendezvous.h"
 #include "src/comm/supervisor.h"

@@ -10,7 +10,6 @@
 #include <list>
 #include "models/shape.h"
 #include "src/base/file.h"
-#include "src/base/lock.h"
 #include "src/base/numbers.h"
 #include "src/run/report.h"
 #include "tests/test.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include "src/data/sampler.h"
+#include "src/data/data.h"
 #include "tests/test.h"
 
 using List = std::vector<int64_t>;

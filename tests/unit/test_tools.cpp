@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include "src/base/file.h"
-#include "src/base/tools.h"
+#include "src/base/words.h"
 #include "tests/test.h"
 #include "tools/tool.h"
 

@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <map>
 #include <sys/stat.h>
-#include "src/base/allowance.h"
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/comm/comm.h"
