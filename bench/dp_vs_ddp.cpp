@@ -23,7 +23,7 @@
 #include "models/model.h"
 #include "optimizers/adamw.h"
 #include "src/app/app.h"
-#include "src/app/init.h"
+#include "src/app/program.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <unistd.h>
 #include <vector>
-#include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/run/log.h"
+#include "src/base/json.h"
+#include "src/run/run.h"
 
 namespace event_file {
 

@@ -14,7 +14,7 @@
 #include <cstring>
 #include "models/config_reader.h"
 #include "models/tuning.h"
-#include "src/app/init.h"
+#include "src/app/program.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"

@@ -11,9 +11,10 @@
 
 struct CheckpointFiles;             // src/checkpoint/checkpoint.h
 
-// ---- where shape, weights, tokenizer and data come from: init.cpp, weights.cpp
+// ---- where shape, weights, tokenizer and data come from: init.cpp
 
-struct Init;                        // init.h: the model of --init, or the checkpoint of a resume, without its weights
+// program.h: the model of --init, or the checkpoint of a resume, without its weights.
+struct Init;
 
 // Rank 0 asks for --init, and every rank puts its model and shape into the options. kExitUsage if a given option
 // differs. Collective.
@@ -47,11 +48,6 @@ void describe_frozen(CheckpointFiles* files, const Options& options, const Init&
 #include "src/ddp/ddp.h"
 namespace BACKEND {
 
-// Returns the weights of --init if they are frozen; else null. Rank 0 reads them. The ranks of a host share one copy,
-// but each GPU has its own. They are never freed. On a resume the checkpoint names the model with the frozen weights,
-// and on rank 0 *init becomes that model. kExitNoInput if it is missing, kExitBadContent if it has changed. Collective.
-floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
-
 // ---- --dry-run, the memory that a run takes: dry_run.cpp
 
 // Returns the bytes that `sharing` ranks need for arrays, and sets *said to a line about one rank. sharing: on CPUs the
@@ -84,7 +80,14 @@ void execute_step(Executor* executor, int64_t step, const std::function<void()>&
 void executor_wait(Executor* executor, int64_t step);
 StepTimes executor_times(Executor* executor);       // call it after executor_wait
 
-// ---- runs a model forward, for losses of data and continued texts: inference.cpp
+// ---- loads weights, and runs a model forward, for losses of data and continued texts: inference.cpp
+
+// Does what load_init does, but stores the weights in floatX, the type that models compute with.
+void load_stored(floatX* weights, const Arena& arena, const Init& init);
+// Returns the weights of --init if they are frozen; else null. Rank 0 reads them. The ranks of a host share one copy,
+// but each GPU has its own. They are never freed. On a resume the checkpoint names the model with the frozen weights,
+// and on rank 0 *init becomes that model. kExitNoInput if it is missing, kExitBadContent if it has changed. Collective.
+floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 
 struct Score {
     double nats = 0, text_nats = 0;     // sums of -ln p: over all targets; over the targets that have text

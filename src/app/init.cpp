@@ -1,5 +1,5 @@
 // init.cpp -- the model that a run starts from: shape, weights, tokenizer; its config.json in checkpoints (app.h).
-#include "src/app/init.h"
+#include "src/app/program.h"
 #include <algorithm>
 #include <map>
 #include "models/tuning.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "build/reductions.h"
-#include "src/app/backends.h"
+#include "src/app/program.h"
 #include "src/base/file.h"
 #include "src/base/words.h"
 #include "src/comm/supervisor.h"

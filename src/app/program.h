@@ -1,11 +1,15 @@
-// program.h -- what the programs train_gpt and lm share: how a process starts, which ranks it belongs to, which backend
-// it chooses, and how it ends. run_program prints every error.
+// program.h -- what train_gpt shares with the tools: how a process starts and ends, which ranks it belongs to, which
+// backend it chooses, and the model that it starts from. Each section names the file with its functions.
 #pragma once
 #include <span>
 #include <string>
+#include "models/config.h"
 #include "src/base/common.h"
 #include "src/comm/comm.h"
+#include "src/data/data.h"
 #include "src/options/options.h"
+
+// ---- how a process starts and ends: program.cpp. run_program prints every error.
 
 // What run_program needs to know about this process to report an error.
 struct Process {
@@ -40,3 +44,53 @@ void take_place(const Options& options, const std::string& alone, Process* proce
 size_t choose_backend(std::span<const Backend> backends, Options* options);
 // Flushes stdout. Throws kExitWrite if not all was written. Training does not need it: its output is also in files.
 void check_output();
+
+// ---- the backends of a program
+//
+// Only main files use them. They are compiled once per program, with -DGPU=gpu, -DSPEC=ref or neither.
+
+// BACKENDS(X) is X(namespace, whether it runs on a GPU, storage type) for each backend, best first.
+#ifdef GPU
+#define GPU_BACKEND(X) X(GPU, true, "bf16")
+#else
+#define GPU_BACKEND(X)
+#endif
+#ifdef SPEC
+#define SPEC_BACKEND(X) X(SPEC, false, "fp32")          // before cpu, so that --dtype fp32 chooses it
+#else
+#define SPEC_BACKEND(X)
+#endif
+#define BACKENDS(X) GPU_BACKEND(X) SPEC_BACKEND(X) X(cpu16, false, "bf16") X(cpu, false, "fp32")
+
+#define DECLARE(ns, gpu, dtype) \
+    namespace ns { \
+    int device_count(); \
+    bool storage_is_fast(); \
+    }
+BACKENDS(DECLARE)
+#undef DECLARE
+
+#define ROW(ns, gpu, dtype) {gpu, dtype, ns::device_count, ns::storage_is_fast},
+static const Backend backends[] = {BACKENDS(ROW)};
+#undef ROW
+
+// ---- a model to start from: what its folder or file says, and its weights: init.cpp
+
+struct Init {
+    std::string folder = "";            // of the whole model, or the path of a model in one file; "": random weights
+    std::string weights = "";           // the folder with its weights; of a file the one that build/import made
+    std::string saved = "";             // the folder with adapters, or `folder`; it has state.json, if a run wrote it
+    ModelConfig config = {};
+    ModelTexts texts = {};              // texts.config is config.text
+    uint32_t crc = 0;                   // CRC-32C of the files of weights, if it was asked for
+    std::string answer = "";            // what build/import says, with the places of all tensors in files
+    bool adapted = false;               // load_init adds the adapters of `answer` to the weights
+    bool first = false;                 // a run begins with its weights
+};
+
+// Asks build/import for a run, checkpoint, Hugging Face folder, PEFT folder or model in one file. Its errors are thrown
+// here. comm: the ranks that need it together, of which rank 0 reads it; null: one process. crc: sets Init::crc.
+Init init_of_path(const std::string& path, Comm* comm = nullptr, bool crc = false);
+// Fills arena.n floats with the weights of `init`, of a PEFT folder the sum. Of a longer position table it takes
+// the first rows. Rows of tokens that `init` does not have, and of the tokens `untrained`, get the mean of the others.
+void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});

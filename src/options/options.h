@@ -93,7 +93,7 @@ std::string options_to_json(const Options& options);
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
 const char* version_text();                                         // "0.1 (a1b2c3d)"
 
-// A schedule is one row of the list in schedule.cpp. fraction() is called for the steps after warm-up.
+// A schedule is one row of the list in options.cpp. fraction() is called for the steps after warm-up.
 struct ScheduleStep { int64_t step, steps, warmup; double final_frac; const double* hyper; };   // hyper: values
 struct ScheduleInfo {
     std::string name;                   // the value of --schedule

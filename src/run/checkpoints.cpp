@@ -3,7 +3,8 @@
 #include <cmath>
 #include "src/checkpoint/checkpoint.h"
 #include "src/base/file.h"
-#include "src/run/report.h"
+#include "src/base/json.h"
+#include "src/run/run.h"
 
 struct Checkpoints {
     Comm* comm;

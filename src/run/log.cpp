@@ -1,5 +1,5 @@
-// log.cpp -- see log.h.
-#include "src/run/log.h"
+// log.cpp -- see run.h.
+#include "src/run/run.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/json.h"
 
 constexpr size_t kPendingBytes = 4 << 20;       // how much can wait for the disk; further lines are lost
 

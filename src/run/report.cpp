@@ -1,9 +1,10 @@
 // report.cpp -- rank 0 reports a run: the header, steps, scores, samples and the end (run.h).
-#include "src/run/report.h"
+#include "src/run/run.h"
 #include <algorithm>
 #include <cmath>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/json.h"
 #include "src/base/numbers.h"
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"

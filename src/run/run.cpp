@@ -1,5 +1,5 @@
 // run.cpp -- the run's folder and locks, the comparison of ranks, requests by signal (run.h).
-#include "src/run/report.h"
+#include "src/run/run.h"
 #include <algorithm>
 #include <atomic>
 #include <cerrno>

@@ -12,6 +12,8 @@
 
 struct CheckpointFiles;                 // src/checkpoint/checkpoint.h
 struct FolderLock;                      // src/base/file.h
+struct FolderLock;                      // src/base/file.h
+struct JsonLine;                        // src/base/json.h
 
 // ---- the folder: run.cpp
 
@@ -30,6 +32,13 @@ Run find_run(Options* options, Comm* comm);
 // --init, which may itself name another folder, such as a run's. Throws kExitUsage, kExitWrite. Collective.
 void claim_run(Run* run, Options* options, const std::string& model, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
+// Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk is missing.
+void claim_checkpoints(const Run& run);
+void empty_run(const Run& run, bool force);     // --force: removes the old run's files; called after the last check
+// Returns the text behind `event`, up to the next comma, where it is last in the log of a run; "": it is not there.
+std::string last_event(const std::string& log, const std::string& event);
+const char* const kSavedEvent = "{\"event\":\"ckpt\",\"step\":";
+void name_last(const std::string& folder);      // points the link runs/last to a folder in runs/; ignores failures
 
 // Merges a run's saved options into *options; path: its folder or a checkpoint of it. Returns false if there are none.
 bool merge_options_of(const std::string& path, Options* options);
@@ -50,6 +59,34 @@ uint32_t pending_requests();                            // returns all requests,
 uint32_t stop_requested();                              // the pending requests to stop
 inline uint32_t stop_requests(uint32_t requests) { return requests & ~kSaveRequest; }
 std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop
+
+// ---- the console and OUT/metrics.jsonl, which users and programs read; only rank 0 has a Log: log.cpp
+//
+// metrics.jsonl only grows, and each line is written at once. A "resume" event at step n makes these lines above it
+// invalid: all events of steps after n, and the "train" and "warn" events of step n. A failed write does not end a run:
+// lines wait in memory (up to 4 MiB), and console output that nobody reads is lost.
+
+double unix_seconds();                          // seconds since 1970: the clock of the events' "time"
+
+struct Log {
+    // Opens OUT/metrics.jsonl, which it empties unless `resumed`. On a resume it cuts off an incomplete last line, and
+    // appends. Throws kExitWrite. out_dir "": the log writes on the console only.
+    Log(const std::string& out_dir, bool resumed);
+    ~Log();
+    Log(const Log&) = delete;
+    void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // prints a line on the console
+    void piece(const std::string& text);        // prints a part of a line
+    void event(const JsonLine& line);           // adds "time" to the line and writes it; its first key is "event"
+    void sync();                                // fdatasync of metrics.jsonl; any thread may call it
+
+  private:
+    void add(const std::string& line);
+    void follow();                              // opens the path again if the file was moved or deleted; only warns
+    int fd = -1;                                // metrics.jsonl; -1: none
+    std::string path, pending;                  // pending: lines that could not be written yet
+    int file_error = 0, console_error = 0;      // errno of the last write
+    bool lost = false;                          // the path could not be opened again; a warning said so
+};
 
 // ---- what rank 0 writes on the console and in metrics.jsonl; the other ranks' reports do nothing: report.cpp
 
@@ -102,9 +139,17 @@ struct RunFacts {
 std::string describe_run(const Options& options, const Data& data, int ranks);
 // Returns a warning if the run makes more than 40 passes over its training data; else "".
 std::string many_epochs(const Options& options, const Data& data);
-struct Reporter;                        // report.h
+struct Reporter : RunFacts {
+    std::unique_ptr<Log> log = nullptr;     // on rank 0, after report_begin; else null
+    std::string config = {};            // the text of OUT/config.json
+    double began = 0, printed = 0;      // now_seconds() at report_begin, and at the last console line about a step
+    double spent = 0;                   // seconds of steps and of evaluations, for the time that is left
+    int64_t steps_here = 0;             // steps that this process has run
+};
 std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 
+void report_place(const Reporter* r);   // kExitWrite: the run's folder was deleted, or another run has locked it
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
 // Calls empty_run, opens the log, prints the header and writes config.json. On a resume calls go_on_from.
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);

@@ -15,7 +15,7 @@
 #include "models/config_reader.h"
 #include "models/llama.h"
 #include "models/tuning.h"
-#include "src/app/init.h"
+#include "src/app/program.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
 #include "src/base/cache.h"

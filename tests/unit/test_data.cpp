@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 #include "src/app/app.h"
-#include "src/app/init.h"
+#include "src/app/program.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"

@@ -11,7 +11,7 @@
 #include "models/shape.h"
 #include "src/base/file.h"
 #include "src/base/numbers.h"
-#include "src/run/report.h"
+#include "src/run/run.h"
 #include "tests/test.h"
 #include "tools/curves.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 #include "src/app/app.h"
-#include "src/app/init.h"
+#include "src/app/program.h"
 #include "tools/text/chat.h"
 #include "tools/text/model_texts.h"
 

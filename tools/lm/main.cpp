@@ -2,7 +2,7 @@
 // backend's command. train_gpt becomes this program for sample, chat, eval and --help.
 #include <map>
 #include <sys/prctl.h>
-#include "src/app/backends.h"
+#include "src/app/program.h"
 #include "src/base/file.h"
 #include "tools/lm/commands.h"
 #include "src/run/run.h"

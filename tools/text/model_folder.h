@@ -1,5 +1,5 @@
-// model_folder.h -- build/import's side of what the trainer asks about a model (src/app/init.h): finds the weights of a
-// run, a checkpoint, a Hugging Face folder, a PEFT folder or a model in one file, and says where each tensor is.
+// model_folder.h -- build/import's side of what the trainer asks about a model (src/app/program.h): finds the weights
+// of a run, a checkpoint, a Hugging Face folder, a PEFT folder or a model in one file, and says where each tensor is.
 #pragma once
 #include <functional>
 #include <string>
