@@ -18,7 +18,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/runtime.h"
 #include "src/base/common.h"
 
 namespace ceilings {

@@ -15,7 +15,7 @@
 #define ON_DEVICE __device__
 #else
 #define ON_DEVICE
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/runtime.h"
 #endif
 
 namespace BACKEND {

@@ -1,5 +1,5 @@
-// tiles.h -- kernels/cpu/tiles.h in software, for tests on machines without AMX: the same bits. Traps where the
-// processor would, and where rows are not in whole cache lines, which would only be slow.
+// tiles.h -- the tile instructions of kernels/cpu/amx.h in software, for tests on machines without AMX: the same bits.
+// Traps where the processor would, and where rows are not in whole cache lines, which would only be slow.
 #pragma once
 
 namespace BACKEND::ISA {

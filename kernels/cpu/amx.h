@@ -4,7 +4,35 @@
 // of a, columns of b) and k in steps of 32: [k / 32][2 tiles of 16 lanes][1 KiB]. A tile of a is [lane][32 k], of
 // b [pair of k][lane][2]. Missing lanes and k are zeros. (Intel 64 Optimization Reference Manual, chapter on AMX.)
 #pragma once
+#ifdef TILES        // by a test: the instructions in software
 #include TILES
+#else
+
+// The instructions of AMX: eight registers of 16 rows of 64 bytes. They are in assembly, because the compilers' own
+// functions do not say that they read and write memory.
+namespace BACKEND::ISA {
+
+// Sets the registers' shapes, 64 bytes (Intel SDM, LDTILECFG). Until tile_release a context switch saves the registers.
+INLINE void tile_config(const void* shapes) { asm volatile("ldtilecfg (%0)" : : "r"(shapes) : "memory"); }
+INLINE void tile_release() { asm volatile("tilerelease"); }
+
+template <int T> INLINE void tile_zero() { asm volatile("tilezero %%tmm%c0" : : "i"(T)); }
+// Row r of the tile is at p + r * stride bytes.
+template <int T> INLINE void tile_load(const void* p, size_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(p), "r"(stride), "i"(T) : "memory");
+}
+template <int T> INLINE void tile_store(void* p, size_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(stride), "i"(T) : "memory");
+}
+
+// Computes C (16,16) fp32 += A (16,32) bf16 B (32,16); B is stored as [pair of k][column][2]. Products
+// of even k and of odd k are summed apart, by fused multiply-adds from 0. Then c += even + odd.
+template <int C, int A, int B> INLINE void tile_product() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+}
+
+}  // namespace BACKEND::ISA
+#endif
 
 namespace BACKEND::ISA {
 

@@ -8,8 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <utility>
-#include "kernels/cpu/ops.h"
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/runtime.h"
 #include "src/base/common.h"
 #include "src/base/numbers.h"
 #if defined(__x86_64__)
@@ -32,7 +31,7 @@ constexpr int kWidth = 4;
 // kRows x kCols is a matmul's micro tile. kRows * kVectors sums, kVectors of b and one of a must fit the vector
 // registers: 16 with AVX2, 32 with AVX-512 and on Arm. At least 8 sums are needed to hide the latency of two
 // multiply-adds per cycle. With AMX the sums are in tile registers (amx.h). A panel's k is rounded up to kStep.
-#if defined(TILES)
+#if defined(AMX)
 constexpr int kRows = 32, kCols = 32, kStep = 32;
 #elif defined(__aarch64__)
 constexpr int kRows = 6, kCols = 4 * kWidth, kStep = 8;
@@ -40,7 +39,7 @@ constexpr int kRows = 6, kCols = 4 * kWidth, kStep = 8;
 constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth, kStep = 8;
 #endif
 // Packed operands are bf16 where the CPU multiplies these (AMX, and AVX512-BF16, in pairs of k), and else floats.
-#if defined(TILES) || defined(__AVX512BF16__)
+#if defined(AMX) || defined(__AVX512BF16__)
 using Packed = bf16;
 #else
 using Packed = float;

@@ -80,7 +80,7 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 }
 }  // namespace BACKEND::ISA
 
-#ifdef TILES
+#ifdef AMX
 #include "kernels/cpu/amx.h"
 #else
 namespace BACKEND::ISA {

@@ -1,5 +1,5 @@
 // ops.cpp -- picks the instruction set and passes the calls of kernels.h on to its table.
-#include "kernels/cpu/ops.h"
+#include "kernels/cpu/runtime.h"
 #include <cstdlib>
 #include <string>
 #include <string_view>

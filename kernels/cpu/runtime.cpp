@@ -17,9 +17,9 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
-#include "kernels/cpu/threads.h"
-#include "src/base/common.h"
+#include "kernels/cpu/runtime.h"
 #include "src/base/cpus.h"
+#include "src/base/common.h"
 
 namespace BACKEND {
 

@@ -1,4 +1,4 @@
-// layernorm.cu -- LayerNorm, or RMSNorm if mean is null, alone and after a residual add, and its backward.
+// layernorm.cu -- LayerNorm, or RMSNorm if mean is null, alone and after a residual add, and the backward of both.
 //
 // One warp has a row of up to 1024 channels; 2, 4 or 8 warps have a longer one. A lane holds at most 4 packs
 // of a row. Forward keeps the row in registers between its two passes, for the mean and for the variance. In
@@ -8,7 +8,7 @@
 // residual is rounded to bf16 before mean and variance are computed, so that backward sees the same numbers.
 #include <algorithm>
 #include "kernels/cuda/common.cuh"
-#include "kernels/kernels.h"
+#include "kernels/elements.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
@@ -250,6 +250,16 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
            N, C, l.warps, first);
     launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream,
            dweight, dbias, partials, blocks, C, accumulate);
+}
+
+// The dropout of the added branch, backward: it computes the mask again. An element of each_element is a pack of 8.
+void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream stream) {
+    CHECK(n % 8 == 0, "dropout_backward: %zu elements", n);
+    each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t pack) {
+        Pack8 x = load8(dout + pack * 8);
+        if (drop.rate > 0) dropout8(drop, pack * 8, &x);
+        store8(dinp + pack * 8, x);
+    }, stream);
 }
 
 }  // namespace BACKEND

@@ -11,7 +11,7 @@
 #include <iterator>
 #include <latch>
 #include <thread>
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/runtime.h"
 #include "src/base/arena.h"
 #include "src/base/common.h"
 

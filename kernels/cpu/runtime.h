@@ -1,5 +1,6 @@
-// threads.h -- the CPU backend's thread pool and workspace. Which thread runs a task never changes a result: a task
-// owns its outputs, and shapes alone decide how a sum is split.
+// runtime.h -- what the CPU backend's files share: threads, work space and the table of operations.
+//
+// Which thread runs a task never changes a result: a task owns its outputs, and shapes alone decide how a sum is split.
 #pragma once
 #include "kernels/kernels.h"
 
@@ -18,5 +19,13 @@ template <class F> static void parallel_for(int tasks, const F& f) {
 constexpr int kThreadBuffers = 20;
 float* thread_buffer(size_t n, int number = 0);
 [[maybe_unused]] static float* caller_buffer(size_t n) { return thread_buffer(n, kThreadBuffers); }
+
+// Ops is the table of one instruction set's operations: those of kernels.h, as ./configure lists them.
+struct Ops {
+    const char* isa;
+#define OP(result, name, parameters, arguments) result (*name) parameters;
+#include "build/op_table.h"
+#undef OP
+};
 
 }  // namespace BACKEND
