@@ -7,7 +7,7 @@
 //     plain connection
 //
 // Prints "kind ranks bytes seconds" per size: the mean of calls in a row, of the slowest rank. The transports and the
-// tree_reduce are the trainer's (src/ddp/transport.h), in its buckets of 25 MiB; where the update writes weights, the
+// tree_reduce are the trainer's (src/ddp/ddp.h), in its buckets of 25 MiB; where the update writes weights, the
 // sum is written: all ranks read it there.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

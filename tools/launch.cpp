@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "src/base/file.h"
-#include "src/comm/supervisor.h"
+#include "src/comm/rendezvous.h"
 #include "tools/tool.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include "src/app/program.h"
 #include "src/base/file.h"
 #include "src/base/words.h"
-#include "src/comm/supervisor.h"
+#include "src/comm/comm.h"
 #include "src/run/run.h"
 
 #define DECLARE(ns, ...) namespace ns { int train(Options, Comm*, Run); }

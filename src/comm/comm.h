@@ -33,6 +33,14 @@ struct World {
 World find_world(const std::function<const char*(const char*)>& get);
 bool is_loopback(const std::string& host);
 
+// These two are for ranks that `--np N` has started (tools/launch.cpp, the supervisor). It sets LOCKSTEP_TRY,
+// LOCKSTEP_OUT_DIR and LOCKSTEP_SUPERVISOR_FD, the number of a socket.
+//
+// In a restarted rank, to which the supervisor has given the run's folder: sets *out_dir to it and *resume to "auto",
+// and returns true; the caller must then ignore --force.
+bool follow_supervisor(std::string* out_dir, std::string* resume);
+void give_folder(int folder);           // on rank 0: sends the descriptor of the run's folder to the supervisor
+
 struct Comm {
     int rank = 0, size = 1;
     int host = 0, hosts = 1;            // number of this host; hosts are numbered in order of their first ranks

@@ -1,15 +1,16 @@
-// world.cpp -- finds out which rank this process is, from the launcher's environment variables. No code of a launcher
-// is linked or called.
+// world.cpp -- finds out which rank this process is, from the launcher's environment variables, and what else the
+// launcher wants: how many threads, and which run to go on with. No code of a launcher is linked or called.
 //
 // Pitfalls: under mpirun inside SLURM the variables of both are set; a batch shell of SLURM is no step and has no
 // SLURM_STEP_ variables; a RANK left exported in a shell contradicts mpirun; with a size but no rank, or a rank but no
 // size, each of N processes would take itself for rank 0; torchrun's agents count restarts independently of each other;
 // MASTER_ADDR may be a name on one rank and a number on another.
 #include <algorithm>
-#include <unistd.h>
-#include "src/base/common.h"
-#include "src/base/file.h"
-#include "src/comm/comm.h"
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include "src/base/cpus.h"
+#include "src/comm/rendezvous.h"
 
 namespace {
 
@@ -153,4 +154,48 @@ World find_world(const Get& get) {
     world.master_port = number(get, "MASTER_PORT", 0, 65535, 0);
     if (text(get, "TORCHELASTIC_USE_AGENT_STORE") == "True") world.master_port = 0;     // torchrun itself listens there
     return world;
+}
+
+bool follow_supervisor(std::string* out_dir, std::string* resume) {
+    const char* const folder = std::getenv("LOCKSTEP_OUT_DIR");
+    if (!folder) return false;
+    *out_dir = folder;
+    *resume = "auto";
+    return true;
+}
+
+void give_folder(int folder) {
+    const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");
+    Gift gift;
+    cmsghdr* const head = CMSG_FIRSTHDR(&gift.message);
+    head->cmsg_len = CMSG_LEN(sizeof folder);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    std::memcpy(CMSG_DATA(head), &folder, sizeof folder);
+    if (fd && sendmsg(std::atoi(fd), &gift.message, MSG_DONTWAIT) < 0)
+        warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
+}
+
+int rank_threads(Comm* comm, int wanted) {
+    check_threads(wanted);
+    const cpu_set_t mine = affinity_of(0);
+    const std::vector<cpu_set_t> all = comm_gather(comm, mine);
+    const auto first = all.begin() + comm->host * comm->local_size;
+    const std::vector<cpu_set_t> masks(first, first + comm->local_size);
+    cpu_set_t together = mine;
+    for (const cpu_set_t& mask : masks) CPU_OR(&together, &together, &mask);
+    const double quota = cgroup_cpus();
+    const int usable = cpu_share({together}, 0, quota), sum = wanted * comm->local_size;
+    const int theirs = comm->launcher == "Open MPI" ? cpu_share({affinity_of(getppid())}, 0, quota) : 0;
+    if (comm->local_rank == 0 && usable < theirs)
+        warn("mpirun ties its ranks to %d of this host's %d CPUs; all of them: mpirun --bind-to none", usable, theirs);
+    if (comm->local_rank == 0 && sum > usable)
+        warn("--threads %d: %d threads on %d CPUs are slower than %d; leave it out", wanted, sum, usable, usable);
+    const int share = cpu_share(masks, comm->local_rank, quota);
+    const bool started = comm->launcher == "--np" || comm->launcher == "torchrun";      // its ranks share a Slurm task
+    const int ranks = !started ? 1 : std::getenv("SLURM_STEP_ID") ? comm->local_size : 0;
+    const int own = wanted ? wanted : threads_by_environment(share, ranks);
+    if (comm->local_rank == 0 && !wanted && own < share)
+        warn("threads: %d per rank by OMP_NUM_THREADS or SLURM_CPUS_PER_TASK; --threads %d has all CPUs", own, share);
+    return own;
 }

@@ -4,21 +4,65 @@
 // tree_reduce adds, in the tree's order. Grouped sends and receives move as many bytes as ncclReduceScatter.
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
 #include <set>
 #include "src/base/common.h"
 #include "src/base/cpus.h"
-#include "src/ddp/nccl.h"
-#include "src/ddp/transport.h"
+#include "src/ddp/ddp.h"
 
 namespace BACKEND {
 
-static const Nccl* nccl;        // null with one rank
+// ---- NCCL, loaded at run time (libnccl.so.2): a build needs no header of it. Signatures: NCCL 2.7 and later, nccl.h.
+// tests/gpu/nccl.cpp is a stand-in that sends between GPUs in software.
+
+struct NcclId { char bytes[128]; };
+using NcclComm = struct NcclCommTag*;
+enum NcclType { kNcclBytes = 1, kNcclFloat = 7 };       // ncclUint8, ncclFloat32
+constexpr int kNcclSum = 0, kNcclInProgress = 7;
+
+struct Nccl {                                           // in the order of the names in load_nccl
+    int (*get_version)(int* version);                   // 22803 = 2.28.3
+    int (*get_unique_id)(NcclId* id);
+    int (*comm_init_rank)(NcclComm* comm, int size, NcclId id, int rank);
+    int (*comm_destroy)(NcclComm comm);
+    int (*group_start)();
+    int (*group_end)();
+    int (*send)(const void* data, size_t count, int type, int peer, NcclComm comm, void* cuda_stream);
+    int (*recv)(void* data, size_t count, int type, int peer, NcclComm comm, void* cuda_stream);
+    int (*reduce)(const void* from, void* to, size_t count, int type, int op, int root, NcclComm comm,
+                  void* cuda_stream);
+    const char* (*error_string)(int result);
+    int (*get_async_error)(NcclComm comm, int* error);
+};
+
+static Nccl nccl;               // empty with one rank
+
+// Finds the functions. LOCKSTEP_NCCL names the library where the loader does not find it. kExitNoInput: it is not
+// there.
+static void load_nccl() {
+    static const char* const names[] = {"GetVersion", "GetUniqueId", "CommInitRank", "CommDestroy", "GroupStart",
+        "GroupEnd", "Send", "Recv", "Reduce", "GetErrorString", "CommGetAsyncError"};
+    void* functions[std::size(names)];
+    static_assert(sizeof nccl == sizeof functions);
+    const char* const file = std::getenv("LOCKSTEP_NCCL");
+    void* const library = dlopen(file && *file ? file : "libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
+    for (size_t i = 0; i < std::size(names); i++) {
+        functions[i] = library ? dlsym(library, format("nccl%s", names[i]).c_str()) : nullptr;
+        if (!functions[i])
+            die(kExitNoInput, "NCCL: %s; several GPUs need 2.7 or newer: install libnccl2, or name it with "
+                "LOCKSTEP_NCCL=FILE", dlerror());
+    }
+    std::memcpy(&nccl, functions, sizeof nccl);
+}
+
+// ---- the transport
 
 // The number of thread blocks that NCCL may use. 16 are enough for NVLink and for network cards (docs/kernels.md).
 constexpr int kBlocks = 16, kMostBlocks = 64;       // NCCL's own limit
 
 static void check(int result, const char* what) {
-    if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl->error_string(result));
+    if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl.error_string(result));
 }
 
 // A launcher may show only one GPU to each rank (srun --gpus-per-task 1). Then the GPUs' addresses on the bus differ.
@@ -45,14 +89,14 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
     setenv("NCCL_MAX_CTAS", std::to_string(kBlocks).c_str(), 0);       // the user's value stays
     x->multiprocessors = std::clamp(int(std::strtol(std::getenv("NCCL_MAX_CTAS"), nullptr, 0)), 0, kMostBlocks);
     int v = 0;
-    nccl = nccl_load();
-    check(nccl->get_version(&v), "version");
+    load_nccl();
+    check(nccl.get_version(&v), "version");
     x->name = format("NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     NcclId id = {};
-    if (comm->rank == 0) check(nccl->get_unique_id(&id), "unique id");
+    if (comm->rank == 0) check(nccl.get_unique_id(&id), "unique id");
     id = comm_gather(comm, id)[0];
     comm_progress(comm, -1, "NCCL start");
-    check(nccl->comm_init_rank(&x->ranks, comm->size, id, comm->rank), "joining the ranks");
+    check(nccl.comm_init_rank(&x->ranks, comm->size, id, comm->rank), "joining the ranks");
     size_t room = 0;
     for (const Bucket& b : buckets)
         room = std::max({room, b.local(comm->local_rank).size() * comm->local_size,
@@ -61,7 +105,7 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
 }
 
 void transport_destroy(Transport* x) {
-    if (x->ranks) nccl->comm_destroy(x->ranks);
+    if (x->ranks) nccl.comm_destroy(x->ranks);
     for (void* memory : {(void*)x->gradients, (void*)x->weights, (void*)x->partials, (void*)x->received})
         device_free(memory);
 }
@@ -71,12 +115,12 @@ struct Swap { int rank; const void* out; size_t out_bytes; void* in; size_t in_b
 // Sends slices to ranks and receives slices from them, as one NCCL group.
 static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream stream) {
     void* const native = stream_native(stream);
-    check(nccl->group_start(), "group");
+    check(nccl.group_start(), "group");
     for (const Swap& s : swaps) {
-        if (s.out_bytes) check(nccl->send(s.out, s.out_bytes, kNcclBytes, s.rank, x->ranks, native), "send");
-        if (s.in_bytes) check(nccl->recv(s.in, s.in_bytes, kNcclBytes, s.rank, x->ranks, native), "receive");
+        if (s.out_bytes) check(nccl.send(s.out, s.out_bytes, kNcclBytes, s.rank, x->ranks, native), "send");
+        if (s.in_bytes) check(nccl.recv(s.in, s.in_bytes, kNcclBytes, s.rank, x->ranks, native), "receive");
     }
-    check(nccl->group_end(), "group");
+    check(nccl.group_end(), "group");
 }
 
 // A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this rank's, and adds these.
@@ -117,13 +161,13 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const S
         return;
     }
     const Range own = bucket.own(comm->rank);
-    check(nccl->group_start(), "group");
+    check(nccl.group_start(), "group");
     for (int r = 0; r < comm->size; r++) {
         float* const data = x->gradients + bucket.own(r).begin;
         const size_t n = bucket.own(r).size();
-        if (n) check(nccl->reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)), "reduce");
+        if (n) check(nccl.reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)), "reduce");
     }
-    check(nccl->group_end(), "group");
+    check(nccl.group_end(), "group");
     sum(own, {x->gradients + own.begin}, true);
 }
 
@@ -140,7 +184,7 @@ void transport_finish(Transport*) {}
 
 void transport_check(Transport* x) {
     int error = 0;
-    if (!x->ranks || nccl->get_async_error(x->ranks, &error) != 0 || error == kNcclInProgress) return;
+    if (!x->ranks || nccl.get_async_error(x->ranks, &error) != 0 || error == kNcclInProgress) return;
     check(error, "the network between the ranks");
 }
 

@@ -1,6 +1,6 @@
 // transport_host.cpp -- CPU ranks: shared memory on a host, TCP between hosts. The calling thread does all work.
 #include <algorithm>
-#include "src/ddp/transport.h"
+#include "src/ddp/ddp.h"
 
 namespace BACKEND {
 

@@ -8,7 +8,6 @@
 #include "src/base/numbers.h"
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/comm/supervisor.h"
 
 std::shared_ptr<Reporter> reporter_create(const RunFacts& facts) {
     auto r = std::make_shared<Reporter>();

@@ -1,10 +1,9 @@
-// nccl.cpp -- a stand-in for NCCL between software GPUs: what src/ddp/nccl.h declares, over Unix sockets between the
-// ranks' processes.
+// nccl.cpp -- a stand-in for NCCL between software GPUs: what src/ddp/transport_gpu.cpp loads, over Unix sockets
+// between the ranks' processes.
 //
 // Like the library it only puts work on the stream: a group is one host function there, which moves all its sends and
 // receives at once, so that no order of them can lock. A group of a capture is run by every launch of the graph. Sums
 // are added in order of rank, which is not the order of the trainer's tree.
-#include "src/ddp/nccl.h"
 #include <cerrno>
 #include <random>
 #include <utility>
@@ -14,10 +13,13 @@
 #include <unistd.h>
 #include "tests/gpu/runtime.h"
 
+struct NcclId { char bytes[128]; };
 struct NcclCommTag {
     int rank, size;
     std::vector<int> sockets;       // by peer
 };
+using NcclComm = NcclCommTag*;
+constexpr int kNcclFloat = 7;       // tests/long/test_nccl_abi.sh compares the trainer's value with NCCL's
 
 namespace {
 

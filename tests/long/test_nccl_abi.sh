@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_nccl_abi.sh -- src/ddp/nccl.h against the real NCCL, with no GPU: every function that nccl.cpp loads is in the
-# library, and its nccl.h agrees about signatures, values and sizes.
+# test_nccl_abi.sh -- what src/ddp/transport_gpu.cpp declares and loads against the real NCCL, with no GPU: every
+# function is in the library, and its nccl.h agrees about signatures, values and sizes.
 # The library and its header are those of $NCCL_HOME, of the Python package nvidia-nccl-cu13 or -cu12, or the system's.
 . tests/lib.sh
 cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
@@ -43,9 +43,14 @@ done
     skip_all "NCCL's interface" "$nccl/include/nccl.h needs the CUDA Toolkit: $(head -n 1 "$tmp/compiler")"
 
 # ---- signatures, values, sizes
-# The functions of nccl.h and the names of nccl.cpp belong together by their order.
+ours=$tmp/ours.h
+{
+    for header in cstddef cstdlib cstring dlfcn.h src/base/common.h; do echo "#include <$header>"; done
+    sed -n '/^struct NcclId/,/^\/\/ ---- the transport/p' src/ddp/transport_gpu.cpp
+} >"$ours"
+# Its functions and the names in load_nccl belong together by their order.
 members() { sed -n '/^struct Nccl {/,/^};/s/.*(\*\([a-z_]*\))(.*/\1/p' "$1"; }
-names() { sed -n '/ names\[\] = {/,/};/p' src/ddp/nccl.cpp | grep -o '"[A-Za-z]*"' | tr -d '"'; }
+names() { sed -n '/ names\[\] = {/,/};/p' "$ours" | grep -o '"[A-Za-z]*"' | tr -d '"'; }
 program() {         # HEADER: a program that compiles if that header agrees with nccl.h
     cat <<'CPP'
 #include <nccl.h>
@@ -93,18 +98,18 @@ compiles() {        # HEADER
     compile "$tmp/abi.cpp"
 }
 whole() {
-    echo "$(members src/ddp/nccl.h | wc -l) functions, $(names | wc -l) names"
-    [ "$(names | wc -l)" -ge 11 ] && [ "$(members src/ddp/nccl.h | wc -l)" = "$(names | wc -l)" ] &&
-        for constant in $(grep -o 'kNccl[A-Za-z]*' src/ddp/nccl.h | sort -u); do
+    echo "$(members "$ours" | wc -l) functions, $(names | wc -l) names"
+    [ "$(names | wc -l)" -ge 11 ] && [ "$(members "$ours" | wc -l)" = "$(names | wc -l)" ] &&
+        for constant in $(grep -o 'kNccl[A-Za-z]*' "$ours" | sort -u); do
             grep -q "static_assert($constant == " "$tmp/abi.cpp" || { echo "$constant is not compared"; return 1; }
         done
 }
-check "nccl.h agrees with NCCL's" compiles src/ddp/nccl.h
+check "nccl.h agrees with NCCL's" compiles "$ours"
 check "all functions and values are compared" whole
 # Negative controls: each change of our header is named.
 noticed() {         # ASSERTION SED_SCRIPT
-    sed "$2" src/ddp/nccl.h >"$tmp/changed.h"
-    cmp -s src/ddp/nccl.h "$tmp/changed.h" && { echo "$2 changes nothing"; return 1; }
+    sed "$2" "$ours" >"$tmp/changed.h"
+    cmp -s "$ours" "$tmp/changed.h" && { echo "$2 changes nothing"; return 1; }
     ! compiles "$tmp/changed.h" >"$tmp/compiler" 2>&1 && grep -q "static.*assert.*$1" "$tmp/compiler" && return
     head -n 3 "$tmp/compiler"
     return 1
@@ -119,14 +124,13 @@ check "another order is noticed" noticed ncclRecv '/\*send/{h;d}; /\*recv/G'
 # ---- the library
 cat >"$tmp/load.cpp" <<'CPP'
 #include <cstdio>
-#include "src/base/common.h"
-#include "src/ddp/nccl.h"
+#include "ours.h"
 int main() {
     try {
-        const Nccl* const nccl = nccl_load();
+        load_nccl();
         int version = 0;
-        const int result = nccl->get_version(&version);
-        std::printf("version %d, result %d: %s\n", version, result, nccl->error_string(result));
+        const int result = nccl.get_version(&version);
+        std::printf("version %d, result %d: %s\n", version, result, nccl.error_string(result));
         return 0;
     } catch (const Error& e) {
         std::printf("%s\n", e.message.c_str());
@@ -137,7 +141,7 @@ CPP
 check "a program that loads NCCL" $cxx -std=c++20 -pthread -I . "$tmp/load.cpp" "${TOOLS:-build}/src.a" -ldl \
     -o "$tmp/load"
 version=$(sed -n 's/^#define NCCL_VERSION_CODE  *\([0-9]*\).*/\1/p' "$nccl/include/nccl.h")
-expect "nccl_load finds every function, and they answer" 0 "^version ${version:-none}, result 0: no error" \
+expect "load_nccl finds every function, and they answer" 0 "^version ${version:-none}, result 0: no error" \
     env LOCKSTEP_NCCL="$nccl/lib/libnccl.so.2" "$tmp/load"
 expect "a library without them is refused" 66 'undefined symbol: ncclGetVersion' \
     env LOCKSTEP_NCCL=libm.so.6 "$tmp/load"

@@ -24,7 +24,6 @@
 #include "src/base/words.h"
 #include "src/comm/comm.h"
 #include "src/comm/rendezvous.h"
-#include "src/comm/supervisor.h"
 #include "tests/test.h"
 
 namespace {

@@ -3,7 +3,7 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/numbers.h"
-#include "src/ddp/transport.h"
+#include "src/ddp/ddp.h"
 #include "tools/lm/lm.h"
 #include "src/run/run.h"
 #include "tools/text/questions.h"

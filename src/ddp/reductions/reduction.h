@@ -3,6 +3,7 @@
 //
 // A reduction is NAME.h and a line in src/ddp/reductions/list. NAME.h has NAME_info, a ReductionInfo, and in namespace
 // BACKEND NAME_rule, a ReductionRule: functions that change what the tree does. Long ones go into NAME.cpp beside it.
+// The two that this file has itself, ordered and nccl, change nothing.
 //
 // A rule may change the gradient of a replica before it enters the tree. It must not change the sums across ranks: the
 // next start of a run may have another number of replicas per rank, but it has the same replicas. The audit finds a sum
@@ -24,14 +25,21 @@ struct ReductionInfo {
     std::vector<const char*> state = {};
 };
 
-const std::vector<const ReductionInfo*>& all_reductions();      // in the order of src/ddp/reductions/list
-const ReductionInfo& find_reduction(const std::string& name);   // name: one that --reduce accepts
+// The default: one fixed tree (ddp.h) adds the replicas, with the same bits on any number of ranks.
+inline const ReductionInfo ordered_info = {.name = "ordered", .help = "in one fixed tree", .on_gpus = true};
+
+// For comparison: the tree adds replicas inside a rank, and NCCL adds the ranks' sums (transport_gpu.cpp).
+inline const ReductionInfo nccl_info = {
+    .name = "nccl",
+    .help = "in the library's order; bits then depend on the ranks",
+    .on_cpus = false,
+    .on_gpus = true,
+    .by_library = true,
+};
 
 #ifdef BACKEND
-#include "src/ddp/transport.h"
+#include "src/ddp/ddp.h"
 namespace BACKEND {
-
-struct Ddp;
 
 // The complete gradient of one replica: a sum over the tokens of its micro-batches.
 struct ReplicaGradient {
@@ -49,5 +57,25 @@ struct ReductionRule {
     void (*on_replica)(const ReplicaGradient& gradient) = nullptr;
 };
 
+inline constexpr ReductionRule ordered_rule = {}, nccl_rule = {};
+
 }  // namespace BACKEND
 #endif
+
+#include "build/reductions.h"           // the files of the list, and REDUCTIONS(X), which is X(ordered) X(nccl)
+
+#define X(name) extern const ReductionInfo name##_info;
+REDUCTIONS(X)
+#undef X
+
+inline std::vector<const ReductionInfo*> all_reductions() {     // in the order of src/ddp/reductions/list
+#define X(name) &name##_info,
+    return {REDUCTIONS(X)};
+#undef X
+}
+
+inline const ReductionInfo& find_reduction(const std::string& name) {   // name: one that --reduce accepts
+    for (const ReductionInfo* reduction : all_reductions())
+        if (name == reduction->name) return *reduction;
+    die(kExitOther, "internal error: no reduction %s", name.c_str());
+}
