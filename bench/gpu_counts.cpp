@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llama_ops.h"
+#include "models/llama_parts.h"
 #include "src/base/common.h"
 #include "src/base/numbers.h"
 
@@ -260,8 +260,8 @@ void add_llama(Sections& all, const Operands& o) {
         {"norm_heads_backward", 64, kX * 3 * normed + kF * rows * 24, 0, normed, [=] {
             norm_heads_backward(o.x, o.db, o.db + 128, o.dw, {o.w, o.w, o.y, o.rstd, 1e-6f}, normed_heads, false);
         }},
-        {"swiglu_forward", 64, kX * 3 * wide, 0, wide, [=] { swiglu_forward(o.x, o.y, rows, 2048, nullptr); }},
-        {"swiglu_backward", 64, kX * 5 * wide, 0, wide, [=] { swiglu_backward(o.x, o.y, rows, 2048, nullptr); }},
+        {"swiglu_forward", 64, kX * 3 * wide, 0, wide, [=] { swiglu_forward(o.x, o.y, rows, 2048); }},
+        {"swiglu_backward", 64, kX * 5 * wide, 0, wide, [=] { swiglu_backward(o.x, o.y, rows, 2048); }},
     };
     all.insert(all.end(), others.begin(), others.end());
 }

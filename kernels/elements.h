@@ -3,15 +3,16 @@
 //     each_element(rows, columns, [=] ON_DEVICE(size_t row, size_t column) { ... }, stream);
 //     each_row(rows, columns, terms, use, stream);        where every row has a sum
 //
-// So a model's own operations are written once: they are in NAME_host.cpp, and for GPUs NAME.cu includes
-// kernels/cuda/common.cuh and then that file. On a GPU neighbouring threads compute neighbouring columns.
-// Memory is fastest if a thread loads 16 bytes at once, so a "column" may stand for a Pack of elements.
+// So a model's own operations are written once. For GPUs nvcc compiles each source of a model or an
+// optimizer that includes this file. On a GPU neighbouring threads compute neighbouring columns. Memory
+// is fastest if a thread loads 16 bytes at once, so a "column" may stand for a Pack of elements.
 #pragma once
 #include <algorithm>
 #include <bit>
 #include "kernels/kernels.h"
 #include "src/base/numbers.h"
 #ifdef __CUDACC__
+#include "kernels/cuda/common.cuh"
 #define ON_DEVICE __device__
 #else
 #define ON_DEVICE

@@ -57,7 +57,7 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     return table;
 }
 
-std::vector<Preset> gpt2_presets();             // presets.cpp
+std::vector<Preset> gpt2_presets();             // models.cpp
 
 inline constexpr ConfigReader gpt2_read = nullptr;
 inline const ModelInfo gpt2_info = {

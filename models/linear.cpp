@@ -1,7 +1,25 @@
-// linear.cpp -- linear layers: products with a matrix of the table (model.h), with or without an adapter (lora.h).
-#include "models/lora.h"
+// linear.cpp -- linear layers: products with a matrix of the table (model.h), with or without a low-rank adapter (Hu et
+// al. 2021, arXiv 2106.09685): --lora freezes the model's weights and trains two narrow matrices, A and B, for each
+// matrix of --lora-targets.
+//
+//     y = x W^T + bias + scale (x A^T) B^T       W (out,in), A (rank,in), B (out,rank), scale = alpha / rank
+//
+// A starts with random values and B with zeros, so the first step computes the unchanged model.
+#include "kernels/elements.h"
+#include "models/model.h"
 
 namespace BACKEND {
+
+// out = x + scale y    (n), n a multiple of 8; out may be x or y; if x is null, out = scale y
+void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n) {
+    each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t eight) {
+        const size_t i = eight * 8;
+        Pack<8> sum = x ? load<8>(x + i) : Pack<8>{};
+        const Pack<8> more = load<8>(y + i);
+        for (int k = 0; k < 8; k++) sum.x[k] += scale * more.x[k];
+        store(out + i, sum);
+    }, nullptr);
+}
 
 // out += scale (inp A^T) B^T
 static void adapter_forward(floatX* out, const floatX* inp, const Weight& w, int N) {

@@ -22,7 +22,7 @@ inline int& head_size(Shape& s) { return s.extra[1]; }          // HS
 inline int& mlp_size(Shape& s) { return s.extra[2]; }           // F
 inline int& untied_head(Shape& s) { return s.extra[3]; }        // 1: the head is a tensor of its own
 inline float& norm_eps(Shape& s) { return s.real[0]; }
-inline float& rope_theta(Shape& s) { return s.real[1]; }        // this and the four below: see Rope in llama_ops.h
+inline float& rope_theta(Shape& s) { return s.real[1]; }        // this and the four below: see Rope in llama_parts.h
 inline int& rope_context(Shape& s) { return s.extra[4]; }
 inline float& rope_factor(Shape& s) { return s.real[2]; }
 inline float& rope_low(Shape& s) { return s.real[3]; }
@@ -86,7 +86,7 @@ inline const std::vector<ShapeKey> kLlamaKeys = {
     {"rope-context", "", rope_context, kContext, "", "with --rope-factor: the context before (not given: 8192)"},
 };
 
-std::vector<Preset> llama_presets(), qwen2_presets(), qwen3_presets();      // presets.cpp
+std::vector<Preset> llama_presets(), qwen2_presets(), qwen3_presets();      // models.cpp
 
 // Returns the declaration of one kind. Its first preset is the default on a CPU; gpu_preset is the default on a GPU.
 template <LlamaKind kKind>
@@ -113,6 +113,16 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
     };
 }
 
-void llama_read(const Json& config, Shape* shape, const char* what);
-inline const ModelInfo llama_info =
-    llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", llama_presets, "llama-124m");
+inline const ModelInfo
+    llama_info = llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", llama_presets, "llama-124m"),
+    qwen2_info = llama_family<kQwen2>("qwen2", "Qwen2", "Qwen2ForCausalLM", qwen2_presets, "qwen2.5-0.5b"),
+    qwen3_info = llama_family<kQwen3>("qwen3", "Qwen3", "Qwen3ForCausalLM", qwen3_presets, "qwen3-0.6b");
+
+// Reads the keys of config.json that all kinds have. kExitBadContent for keys that are not supported here. It is in
+// tools/text/llama_reader.cpp.
+void read_llama(const Json& config, Shape* shape, LlamaKind kind, const char* what);
+template <LlamaKind kKind> void read_llama_kind(const Json& config, Shape* shape, const char* what) {
+    read_llama(config, shape, kKind, what);
+}
+inline constexpr ConfigReader llama_read = read_llama_kind<kLlama>, qwen2_read = read_llama_kind<kQwen2>,
+                              qwen3_read = read_llama_kind<kQwen3>;

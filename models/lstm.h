@@ -29,7 +29,7 @@ inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     return table;
 }
 
-std::vector<Preset> lstm_presets();             // presets.cpp
+std::vector<Preset> lstm_presets();             // models.cpp
 
 inline constexpr ConfigReader lstm_read = nullptr;
 inline const ModelInfo lstm_info = {

@@ -1,11 +1,24 @@
-// model.cpp -- what all models share: memory, the head with its loss, and generation.
+// model.cpp -- what all models share: the list of their kinds, memory, the head with its loss, and generation.
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include "build/models.h"
 #include "src/base/numbers.h"
 
 namespace BACKEND {
+
+// ./configure writes models/list as MODELS(X) to build/models.h, which only this file and models.cpp include.
+#define X(name) extern const ModelKind name##_kind;
+MODELS(X)
+#undef X
+
+const ModelKind* find_kind(const ModelInfo* info) {
+#define X(name) if (info == &name##_info) return &name##_kind;
+    MODELS(X)
+#undef X
+    CHECK(false, "model %s is not in models/list", info->name);
+}
 
 Dropout dropout(const Model* m, const Pass& pass, int site) {
     return {pass.state ? m->shape.dropout : 0.0f, uint32_t(kRandomDropout + site), pass.micro_batch, pass.state};

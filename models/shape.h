@@ -94,7 +94,7 @@ const std::vector<const ModelInfo*>& all_models();              // in the order 
 const ModelInfo* find_model(const std::string& name);           // null: no model has this name
 void set_vocabulary(Shape* shape, int V);                       // sets V and Vp
 
-// Return the options that several models have: presets.cpp. hf: the model's key in config.json.
+// Return the options that several models have: models.cpp. hf: the model's key in config.json.
 ShapeKey layers_key(const char* hf);
 ShapeKey heads_key(const char* hf);
 ShapeKey channels_key(const char* hf);

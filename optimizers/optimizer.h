@@ -11,9 +11,9 @@
 // part begins.
 //
 // An optimizer can also have a rule for whole matrices: NAME_matrix, in NAME.cpp and namespace BACKEND. It calls
-// operations of kernels.h, and the stages after stage 0 are its elementwise parts. Operations that kernels.h lacks are
-// written once for CPUs and GPUs, by kernels/elements.h: in NAME_host.cpp, which NAME.cu includes. An optimizer without
-// such a rule has inline constexpr auto NAME_matrix = nullptr.
+// operations of kernels.h, and the stages after stage 0 are its elementwise parts. Operations that kernels.h lacks it
+// writes once for CPUs and GPUs, by kernels/elements.h. An optimizer without such a rule has
+// inline constexpr auto NAME_matrix = nullptr.
 #pragma once
 #include <cmath>
 #include <span>

@@ -12,8 +12,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include "models/config_reader.h"
-#include "models/tuning.h"
+#include "tools/text/config_reader.h"
+#include "models/config.h"
 #include "src/app/program.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

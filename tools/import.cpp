@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

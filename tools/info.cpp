@@ -11,7 +11,7 @@
 #include <cstdarg>
 #include <cstring>
 #include <map>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"

@@ -2,7 +2,7 @@
 // `train_gpt --dry-run --for` becomes it, with all its options.
 #include <numeric>
 #include <utility>
-#include "build/reductions.h"
+#include "src/ddp/reductions/reduction.h"
 #include "src/app/program.h"
 #include "src/base/words.h"
 #include "tools/step_model.h"

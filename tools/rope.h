@@ -1,4 +1,4 @@
-// rope.h -- Llama 3's scaling as GGUF has it: what llama.cpp divides each pair's angles by (models/llama_ops.h).
+// rope.h -- Llama 3's scaling as GGUF has it: what llama.cpp divides each pair's angles by (models/llama_parts.h).
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 #include "src/app/app.h"
 #include <bit>
 #include <cstdio>
-#include "build/reductions.h"
+#include "src/ddp/reductions/reduction.h"
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 

@@ -2,7 +2,6 @@
 #include "src/app/program.h"
 #include <algorithm>
 #include <map>
-#include "models/tuning.h"
 #include "src/app/app.h"
 #include "src/base/file.h"
 #include "src/base/json.h"

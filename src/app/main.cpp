@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "build/reductions.h"
+#include "src/ddp/reductions/reduction.h"
 #include "src/app/program.h"
 #include "src/base/file.h"
 #include "src/base/words.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <type_traits>
-#include "build/reductions.h"
+#include "src/ddp/reductions/reduction.h"
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 #include "build/optimizers.h"
-#include "build/reductions.h"
+#include "src/ddp/reductions/reduction.h"
 #include "src/base/common.h"
 
 namespace BACKEND {

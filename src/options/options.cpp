@@ -5,8 +5,8 @@
 #include <climits>
 #include <cmath>
 #include <variant>
-#include "build/reductions.h"
-#include "models/tuning.h"
+#include "src/ddp/reductions/reduction.h"
+#include "models/config.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/numbers.h"

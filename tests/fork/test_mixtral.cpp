@@ -3,7 +3,7 @@
 #include <cmath>
 #include <sstream>
 #include <vector>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "models/mixtral.h"
 #include "src/base/file.h"
 #include "tests/models/device.h"

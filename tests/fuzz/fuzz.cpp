@@ -12,9 +12,9 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <new>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "models/llama.h"
-#include "models/tuning.h"
+#include "models/config.h"
 #include "src/app/program.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
@@ -681,13 +681,13 @@ const std::vector<Target>& targets() {
          {llama_keys(6), llama_keys(12)}},
         {"llmc", "model_file safetensors tensor_files config_reader json unicode", llmc, 2, kRoom, {llmc_model()}},
         {"config",
-         "config config_reader model shape gpt2 lstm llama llama_config llama_reader qwen2 qwen3 json unicode",
+         "config config_reader model shape gpt2 lstm llama llama_config llama_reader json unicode",
          config,
          2,
          kLittle,
          {gpt2_config(), llama_config()}},
         {"adapter", "model_folder json unicode", adapter, 2, kLittle, {tuned_config_json(8, 16, "all", {}, ".")}},
-        {"merge", "model_folder tuning lora safetensors tensor_files arena json unicode", merge, 4, kRoom,
+        {"merge", "model_folder config safetensors tensor_files arena json unicode", merge, 4, kRoom,
          {adapter_files()}},
         {"task", "questions tokenizer json unicode", task, 64, kRoom,
          {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"

@@ -25,10 +25,10 @@ page() {
     ) >"$tmp/build.log" 2>&1 ||
         { tail -n 3 "$tmp/build.log"; return 1; }
 }
-model_alone() {     # 6: its source and the kinds for two backends, the lists of models and of their readers
+model_alone() {     # 6: its source and the lists of kinds for two backends, the lists of models and of their readers
     page 1 || return 1
     compiled
-    [ "$(compiled | wc -l)" -eq 6 ] && ! compiled | grep -vE '/(trail|kinds|models|config_reader)\.o$'
+    [ "$(compiled | wc -l)" -eq 6 ] && ! compiled | grep -vE '/(trail|model|models|config_reader)\.o$'
 }
 check "a line in models/list compiles the model and the lists alone" model_alone
 check "docs/fork.md: an optimizer and a schedule" page 2

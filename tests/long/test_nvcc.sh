@@ -4,7 +4,7 @@
 # tests/sass.awk reads the machine code: build/sass.txt has its table, build/sass.facts what docs/make_kernels.sh takes.
 # Only the device code is compiled; the build compiles the host's. ARCHS="90a" tests/long/test_nvcc.sh: only these.
 # NVDISASM: where nvdisasm is, if neither beside nvcc nor in build/venv.
-# inputs: nvcc ARCHS kernels/*.h kernels/cuda models/*.cu models/*.h src/base/*.h tests/sass.* tests/cuda/bad_kernels.cu
+# inputs: nvcc ARCHS kernels/*.h kernels/cuda models src/base/*.h tests/sass.* tests/cuda/bad_kernels.cu
 [ $# -eq 2 ] || . tests/lib.sh            # with two arguments it is its own worker
 nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
 [ -n "$nvcc" ] || skip_all nvcc "not installed; the CUDA Toolkit has it"
@@ -37,7 +37,7 @@ if [ $# -eq 2 ]; then           # FILE ARCHS: one after the other, as they share
     for arch in $2; do one "$arch" "$1"; done
     exit
 fi
-for file in kernels/cuda/*.cu models/*.cu; do printf '%s\0%s\0' "$file" "$archs"; done |
+for file in kernels/cuda/*.cu $(grep -l kernels/elements.h models/*.cpp optimizers/*.cpp); do printf '%s\0%s\0' "$file" "$archs"; done |
     WORK=$tmp xargs -0 -P "$(nproc)" -n 2 "$0" >"$tmp/verdicts"
 cat "$tmp/verdicts"
 passed=$(grep -c '^ok' "$tmp/verdicts") failed=$(grep -vc '^ok' "$tmp/verdicts")

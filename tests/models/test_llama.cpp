@@ -3,9 +3,9 @@
 #include <cmath>
 #include <sstream>
 #include <vector>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "models/llama.h"
-#include "models/llama_ops.h"
+#include "models/llama_parts.h"
 #include "optimizers/adamw.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -170,7 +170,7 @@ TEST(angles) {
                                            {15, 0.00129054801}, {16, 0.000429556705}, {17, 9.70828623e-05},
                                            {18, 1.94616387e-05}, {31, 9.41830649e-08}};
     Device<float> table(size_t(9) * 64);
-    rotary_table(table.at, 9, 64, {500000, 32, 1, 4, 8192}, nullptr);
+    rotary_table(table.at, 9, 64, {500000, 32, 1, 4, 8192});
     const std::vector<float> got = table.host();
     for (const auto& [j, f] : want)
         for (size_t t = 0; t < 9; t++) {
@@ -186,7 +186,7 @@ TEST(angles) {
 TEST(angles_of_far_positions) {
     constexpr size_t kPositions = 140000;
     Device<float> table(kPositions * 8);
-    rotary_table(table.at, kPositions, 8, {10000, 1, 1, 4, 8192}, nullptr);
+    rotary_table(table.at, kPositions, 8, {10000, 1, 1, 4, 8192});
     const std::vector<float> got = table.host();
     for (size_t t = 0; t < kPositions; t += 37) {
         EXPECT(std::fabs(double(got[t * 8]) - std::cos(double(t))) < 6e-8, "cos(%zu): %.9g", t, double(got[t * 8]));
@@ -200,7 +200,7 @@ TEST(rotation) {
     const int N = 10, T = 5, NH = 3, NK = 1, HS = 24;
     const size_t width = size_t(NH + 2 * NK) * HS;
     Device<float> table(size_t(T + 7) * HS);
-    rotary_table(table.at, T + 7, HS, {100, 1, 1, 4, 8192}, nullptr);
+    rotary_table(table.at, T + 7, HS, {100, 1, 1, 4, 8192});
     const std::vector<float> before = numbers(size_t(N) * width, 1, 2), angles = table.host();
     Device<floatX> x(before);
     rotate_heads(x.at, table.at, 7, false, {N / T, T, NH, NK, HS});
@@ -225,8 +225,8 @@ TEST(swiglu) {
         const size_t n = size_t(N), width = size_t(F);
         const std::vector<float> x = numbers(n * 2 * width, 1, scale), d = numbers(n * width, 2, 1);
         Device<floatX> gateup(x), dout(d), out(n * width);
-        swiglu_forward(out.at, gateup.at, N, F, nullptr);
-        swiglu_backward(gateup.at, dout.at, N, F, nullptr);
+        swiglu_forward(out.at, gateup.at, N, F);
+        swiglu_backward(gateup.at, dout.at, N, F);
         const std::vector<float> got = out.host(), grad = gateup.host();
         std::vector<float> want(n * width), want_grad(n * 2 * width);
         for (size_t i = 0; i < n * width; i++) {

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-#include "models/lora.h"
-#include "models/tuning.h"
+#include "models/config.h"
+#include "models/model.h"
 #include "src/base/numbers.h"
 #include "tests/models/small_shape.h"
 #include "tests/test.h"
+
+namespace BACKEND { void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n); }
 
 using namespace BACKEND;
 

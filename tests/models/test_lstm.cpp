@@ -6,10 +6,19 @@
 #include <sstream>
 #include <vector>
 #include "models/lstm.h"
-#include "models/lstm_ops.h"
 #include "src/base/file.h"
 #include "tests/models/device.h"
 #include "tests/test.h"
+
+namespace BACKEND {         // the operations of lstm.cpp
+
+void transpose_rows(void* out, const void* inp, int B, int T, size_t bytes);
+void lstm_cell_forward(floatX* h, float* c, floatX* gates, const floatX* recurrent, const float* c_before, int B,
+                       int channels);
+void lstm_cell_backward(floatX* gates, float* dc, const floatX* dh, const floatX* dh_later, const float* c,
+                        const float* c_before, int B, int channels);
+
+}  // namespace BACKEND
 
 using namespace BACKEND;
 
@@ -83,9 +92,9 @@ TEST(cell) {
             const std::vector<float> zero(n, 0.0f);     // nothing comes from a step after the last
             const Device<floatX> dlater(last ? zero : later);
             const Device<float> dstate(last ? zero : dc);
-            lstm_cell_forward(h.at, c.at, gates.at, recurrent.at, c_before.at, B, C, nullptr);
+            lstm_cell_forward(h.at, c.at, gates.at, recurrent.at, c_before.at, B, C);
             const std::vector<float> got_gates = gates.host(), got_c = c.host(), got_h = h.host();
-            lstm_cell_backward(gates.at, dstate.at, dy.at, dlater.at, c.at, c_before.at, B, C, nullptr);
+            lstm_cell_backward(gates.at, dstate.at, dy.at, dlater.at, c.at, c_before.at, B, C);
             const std::vector<float> got_d = gates.host(), got_dc = dstate.host();
             for (size_t e = 0; e < n; e++) {
                 const size_t at = e / width * 4 * width + e % width;
@@ -120,8 +129,8 @@ TEST(rows_are_transposed_and_back) {
         std::vector<float> x(n);
         for (size_t i = 0; i < n; i++) x[i] = float(i);
         const Device<float> inp(x), out(n), back(n);
-        transpose_rows(out.at, inp.at, B, T, size_t(words) * 4, nullptr);
-        transpose_rows(back.at, out.at, T, B, size_t(words) * 4, nullptr);
+        transpose_rows(out.at, inp.at, B, T, size_t(words) * 4);
+        transpose_rows(back.at, out.at, T, B, size_t(words) * 4);
         const std::vector<float> y = out.host();
         EXPECT(back.host() == x, "there and back");
         for (int b = 0; b < B; b++)

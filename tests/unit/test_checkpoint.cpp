@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "optimizers/optimizer.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "models/llama.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

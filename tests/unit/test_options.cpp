@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
-#include "build/reductions.h"
+#include "src/ddp/reductions/reduction.h"
 #include "src/app/program.h"
 #include "src/base/json.h"
 #include "src/base/words.h"

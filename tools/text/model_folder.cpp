@@ -2,8 +2,8 @@
 #include "tools/text/model_folder.h"
 #include <algorithm>
 #include <cmath>
-#include "models/config_reader.h"
-#include "models/tuning.h"
+#include "tools/text/config_reader.h"
+#include "models/config.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/words.h"

@@ -7,7 +7,7 @@
 //
 // The training loss is the cross entropy plus --aux-loss times aux_loss; the loss that is reported is the first alone.
 #pragma once
-#include "models/llama_reader.h"
+#include "models/llama.h"
 
 constexpr LlamaKind kMixtral = {.bias = false, .norms = false, .experts = true};
 
@@ -37,9 +37,7 @@ inline void mixtral_experts(std::vector<TensorSpec>* table, const Shape& shape, 
     }
 }
 
-inline void mixtral_read(const Json& config, Shape* shape, const char* what) {
-    read_llama(config, shape, kMixtral, what);
-}
+inline constexpr ConfigReader mixtral_read = read_llama_kind<kMixtral>;
 
 inline const ModelInfo mixtral_info = [] {
     ModelInfo info = llama_family<kMixtral>(

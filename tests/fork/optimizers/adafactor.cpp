@@ -1,4 +1,4 @@
-// adafactor_host.cpp -- the rule of adafactor.h for every backend; adafactor.cu compiles it for GPUs.
+// adafactor.cpp -- the rule of adafactor.h for every backend.
 #include "kernels/elements.h"
 #include "optimizers/adafactor.h"
 

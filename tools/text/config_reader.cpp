@@ -1,5 +1,5 @@
 // config_reader.cpp -- see config_reader.h.
-#include "models/config_reader.h"
+#include "tools/text/config_reader.h"
 #include "build/models.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

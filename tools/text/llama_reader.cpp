@@ -1,10 +1,8 @@
 // llama_reader.cpp -- reads the Llama family's config.json: rotation, heads, and what is not supported here. Names and
 // defaults are those of transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
-#include "models/llama_reader.h"
-#include "models/config_reader.h"
-#include "models/qwen2.h"
-#include "models/qwen3.h"
+#include "models/llama.h"
 #include "src/base/json.h"
+#include "tools/text/config_reader.h"
 
 static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
 
@@ -70,7 +68,3 @@ void read_llama(const Json& config, Shape* s, LlamaKind kind, const char* what) 
     if (!is_null(config.find("attention_dropout"))) read_number(config, "attention_dropout", kBelowOne, what);
     read_rope(config, s, kind, what);
 }
-
-void llama_read(const Json& config, Shape* s, const char* what) { read_llama(config, s, kLlama, what); }
-void qwen2_read(const Json& config, Shape* s, const char* what) { read_llama(config, s, kQwen2, what); }
-void qwen3_read(const Json& config, Shape* s, const char* what) { read_llama(config, s, kQwen3, what); }
