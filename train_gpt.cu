@@ -251,35 +251,24 @@ void save(Trainer* t) {
     checkpoints_start(t->checkpoints, t->at);
 }
 
-// Scores the questions of --task, then the validation data: a validation loss in the log says that both are done. A
-// request to stop ends the scoring early and is returned; a resume then scores again.
-uint32_t score_weights(Trainer* t) {
+// Scores the weights on the validation data. A request to stop ends that early and is returned; a resume then scores
+// again. saved: the weights were saved before, because a save was due; else they are saved now if they are the best.
+uint32_t validate(Trainer* t, bool saved) {
     const double began = now_seconds();
+    ddp_settle(&t->ddp);
+    ddp_exchange_weights(&t->ddp);
     comm_progress(t->comm, t->at.step, "evaluation");
-    if (!t->data.task.items.empty()) {
-        const TaskScore answers = score_task(&t->model, t->data.task, t->options.batch_size, t->comm);
-        if (answers.requests) return answers.requests;
-        report_task(t->report.get(), t->at.step, answers);
-    }
     const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
+    ddp_exchange_weights(&t->ddp);
+    if (!saved && score.requests) save(t);
     if (score.requests) return score.requests;
     check_unchanged(t->data.val);
     const bool best = score.loss() < t->at.best_val;
     if (best) t->at.best_val = score.loss(), t->at.best_step = t->at.step;
     report_score(t->report.get(), t->at.step, score.loss(), score.bpb(), best, now_seconds() - began);
-    return 0;
-}
-
-// Scores the weights. saved: they were saved before, because a save was due; else the best ones are saved now.
-uint32_t validate(Trainer* t, bool saved) {
-    ddp_settle(&t->ddp);
-    ddp_exchange_weights(&t->ddp);
-    const uint32_t stop = score_weights(t);
-    ddp_exchange_weights(&t->ddp);
-    const bool best = t->at.best_step == t->at.step, keeps = best && t->at.step > 0 && t->options.save_every > 0;
     if (best && saved) checkpoints_best(t->checkpoints, t->at.step);
-    if (!saved && (stop || keeps)) save(t);
-    return stop;
+    else if (best && t->at.step > 0 && t->options.save_every > 0) save(t);
+    return 0;
 }
 
 void sample_text(Trainer* t) {

@@ -609,7 +609,7 @@ int answer(const Words& words) {
                       {"--tokenizer", "X", "", &o.tokenizer}, {"--chat-template", "X", "", &o.chat_template},
                       {"--init-path", "X", "", &o.init_path}, {"--init-weights", "X", "", &o.init_weights},
                       {"--init-vocab", "N", "", &o.init_vocab}, {"--vocab-size", "N", "", &o.vocab_size},
-                      {"--prompt", "X", "", &o.prompt}, {"--task", "X", "", &o.task}, {"--cache", "X", "", &o.cache},
+                      {"--prompt", "X", "", &o.prompt}, {"--cache", "X", "", &o.cache},
                       {"--into", "X", "", &into}, {"--seq-len", "N", "", &o.seq_len},
                       {"--skip-bad-lines", "N", "", &o.skip_bad_lines},
                       {"--special-tokens", "", "", &o.special_tokens}, {"--frozen-by", "X", "", &o.frozen_by},

@@ -114,14 +114,6 @@ std::string generate_text(Model* model, const Vocabulary& vocabulary, const std:
 std::string continue_text(Model* model, const Vocabulary& vocabulary, const Options& options, uint32_t stream,
                           std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops);
 
-// ---- multiple-choice questions: which ending does the model find likeliest? tasks.cpp
-
-TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);     // of all questions, B rows at a time
-
-// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop.
-// Batches of B rows go to the ranks in turn; their number changes no bit. Collective.
-std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
-
 // ---- finds silent corruption: two ranks compute the same micro-batch and compare the results: audit.cpp
 
 // Runs after a step that ddp_begin was told to audit. Adds the kept gradients of the replicas again in plain loops, and

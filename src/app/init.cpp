@@ -93,7 +93,6 @@ DataOptions data_options(const Options& o, const Init& init) {
         {"--init-vocab=", number(init.config.shape.V)},
         {"--vocab-size=", number(o.shape.V)},
         {"--prompt=", o.command != "train" || o.sample_every > 0 ? o.prompt : ""},
-        {"--task=", o.task},
         {"--special-tokens=", o.special_tokens ? "on" : ""},
         {"--frozen-by=", o.lora ? "--lora" : ""}};
     DataOptions d = {.init = init.texts, .cache = o.dry_run ? "" : o.out_dir, .seq_len = o.shape.T,

@@ -2,7 +2,6 @@
 #include "src/data/data.h"
 #include <algorithm>
 #include <climits>
-#include <cmath>
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -130,11 +129,4 @@ Data open_data(const DataOptions& o, Comm* comm) {
     Data data = read_data(find_folder(o, comm), o.seq_len);
     require_samples(data, o.evaluates);
     return data;
-}
-
-std::string TaskScore::text() const {
-    const double n = double(items), acc = double(right) / n, norm = double(right_norm) / n;
-    const double error = items > 1 ? std::sqrt(norm * (1 - norm) / (n - 1)) : 0;
-    return format("%s acc %.3f acc_norm %.3f +- %.3f (%llu, chance %.3f)", name.c_str(), acc, norm, error,
-                  (unsigned long long)items, chance);
 }

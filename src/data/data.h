@@ -100,31 +100,11 @@ struct Vocabulary {
     }
 };
 
-// Multiple-choice questions, such as those of HellaSwag, ARC, PIQA and MMLU. An ending's score is the sum of log p of
-// its tokens, as in the lm-evaluation-harness (0.4, api/task.py and models/huggingface.py).
-struct Task {
-    struct Row { std::vector<int> tokens; int scored; };        // a text; the number of tokens at its end to score
-    // A question: the number of its first ending's row, the index of the right ending, each ending's characters.
-    struct Item { size_t first; int label; std::vector<size_t> characters; };
-    std::string name;                       // the file's name without .jsonl
-    std::vector<Row> rows;                  // a row is a context and one ending
-    std::vector<Item> items;
-};
-// acc is the share of questions whose right ending has the largest score; acc_norm compares the scores per character.
-struct TaskScore {
-    std::string name;
-    uint64_t items = 0, right = 0, right_norm = 0;
-    double chance = 0;                      // expected share of right answers by guessing
-    uint32_t requests = 0;                  // requests to stop that ended the scoring early
-    std::string text() const;               // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
-};
-
 struct Data {
     Dataset train = {}, val = {};
     Vocabulary vocabulary = {};             // has_text() is false if the data are tokens without a tokenizer
     int vocab_size = 0;                     // V, rows of the embedding; the tokenizer may have fewer tokens
     std::vector<int> start = {};            // the tokens of --prompt, with which a sample begins
-    Task task = {};                         // the questions of --task; empty without --task
 };
 // Throws kExitBadContent if the content of an open token file has changed since the start, because a checkpoint would
 // name other data than the run has read. A new file under the same name does no harm: the old one stays open.

@@ -75,24 +75,6 @@ static Vocabulary read_vocabulary(const Json& json, const std::string& folder, c
     return v;
 }
 
-// A row is a list of its tokens and then `scored`. An item is a list of `first`, `label` and then `characters`.
-static Task read_task(const Json& json, const char* what) {
-    Task task = {json.get_string("name", what), {}, {}};
-    for (JsonItems i(json.at("rows", what)); i.next();) {
-        std::vector<int> tokens = parse_list<int>(i.value);
-        if (tokens.size() < 2) refuse(what, "rows", i.value, "tokens, and how many are scored");
-        const int scored = tokens.back();
-        tokens.pop_back();
-        task.rows.push_back({std::move(tokens), scored});
-    }
-    for (JsonItems i(json.at("items", what)); i.next();) {
-        const std::vector<size_t> numbers = parse_list<size_t>(i.value);
-        if (numbers.size() < 3) refuse(what, "items", i.value, "a question with endings");
-        task.items.push_back({numbers[0], int(numbers[1]), {numbers.begin() + 2, numbers.end()}});
-    }
-    return task;
-}
-
 Data read_data(const std::string& folder, int T) {
     const std::string path = path_join(folder, "manifest.json"), text = read_file(path);
     const char* const what = path.c_str();
@@ -107,6 +89,5 @@ Data read_data(const std::string& folder, int T) {
         refuse(what, "vocab_size", json.at("vocab_size", what), std::to_string(rows));
     if (std::ranges::any_of(data.start, [&](int token) { return token < 0 || token >= data.vocab_size; }))
         refuse(what, "start", json.at("start", what), "tokens of the vocabulary");
-    if (const Json task = json.find("task")) data.task = read_task(task, what);
     return data;
 }

@@ -22,11 +22,11 @@ const Words
     // The bits differ from this step on, and `changed` says so. The hyperparameters count, too.
     kTuned = split("steps lr schedule warmup-steps final-lr-frac grad-clip reduce"),
     // They say when to evaluate, save or print, or where the data are, which are compared by their hash.
-    kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps task sample-every log-every "
+    kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps sample-every log-every "
                   "save-every save-patience keep prompt system samples temperature top-k top-p max-tokens"),
     // They concern one start only: a saved value is ignored in any case.
-    kLocal = split("device threads np max-restarts elastic timeout out-dir perplexity stride resume force dry-run for "
-                   "verbose");
+    kLocal = split("device threads np max-restarts elastic timeout out-dir task perplexity stride resume force dry-run "
+                   "for verbose");
 
 // The entries of the lists, as --help shows them.
 struct Lists {
@@ -166,7 +166,7 @@ std::vector<Option> option_table(Options* o) {
         {"eval-every", "STEPS", "and after the last step; 0 = never", &o->eval_every, "eval-interval -v"},
         {"eval-steps", "BATCHES", "an evaluation scores the first N; 0 = all; by default 262,144 tokens, or as "
          "--preset says", &o->eval_steps, "eval-iters -m"},
-        {"task", "FILE", "questions to score beside the loss, a line {\"ctx\", \"endings\", \"label\"} each", &o->task,
+        {"task", "FILE", "of eval: questions to score, a line {\"ctx\", \"endings\", \"label\"} each", &o->task,
          "eval-task tasks"},
         {"perplexity", "", "of eval: instead of the loss, by a sliding window", &o->perplexity},
         {"stride", "N", "of --perplexity, in tokens (not given: half the context)", &o->stride, "", kContext},
@@ -351,7 +351,8 @@ void resolve_options(Options* o, bool gpu) {
             if (double& value = o->hyper[h.option]; std::isnan(value))
                 value = h.with_init > 0 && !o->init.empty() ? h.with_init : h.value;
     if (o->command != "train") return;      // the shape comes from the model's folder
-    if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
+    if (o->perplexity || o->stride || !o->task.empty())
+        die(kExitUsage, "--task, --perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model->check(o->shape); !wrong.empty()) {
         const std::string option = wrong.substr(0, wrong.find(':'));
         const bool by_preset = contains(set_by_preset, option.substr(2));

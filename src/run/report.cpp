@@ -180,15 +180,6 @@ void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best,
     r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");
 }
 
-void report_task(Reporter* r, int64_t step, const TaskScore& s) {
-    if (!r->log) return;
-    const double items = double(s.items);
-    r->log->event(JsonLine().add("event", "task").add("step", step).add("name", s.name).add("items", s.items)
-                      .add("right", s.right).add("right_norm", s.right_norm).add("acc", float(double(s.right) / items))
-                      .add("acc_norm", float(double(s.right_norm) / items)));
-    r->log->text("task  step %lld | %s", (long long)step, s.text().c_str());
-}
-
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate) {
     if (!r->log || stop_requested()) return;
     const std::string& prompt = r->options->prompt;

@@ -135,7 +135,7 @@ void check_folder(const Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     const std::pair<const char*, std::string> inputs[] = {
         {"--init", o.init}, {"--init", model}, {"--data", o.data}, {"--val-data", o.val_data},
-        {"--tokenizer", o.tokenizer}, {"--task", o.task}};
+        {"--tokenizer", o.tokenizer}};
     for (const auto& [option, path] : inputs)
         for (const char* removed : {"ckpt", "config.json", "metrics.jsonl"})
             if (file_exists(path) && whole(path).starts_with(whole(path_join(run->out_dir, removed))))

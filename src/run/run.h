@@ -155,7 +155,6 @@ void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds);
-void report_task(Reporter* r, int64_t step, const TaskScore& score);
 using Print = std::function<void(const std::string&)>;
 // Prints and logs a sample, unless a stop is requested. generate() passes on the text piece by piece, and returns it.
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);

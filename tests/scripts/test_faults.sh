@@ -82,9 +82,8 @@ five() {
 check "five in a row stop the run" five
 
 # An evaluation is held in its first batch, until the save of its step is done; then the run gets signals.
-echo '{"ctx": "a b", "endings": ["c", "d"], "label": 0}' >"$tmp/task.jsonl"
 plain=$job
-job="${plain%--save-every*} ${plain#*--eval-every 0} --eval-every 5 --task $tmp/task.jsonl"
+job="${plain%--save-every*} ${plain#*--eval-every 0} --eval-every 5"
 run "" scored --save-every 5 --np 1
 held() {            # STEP AT CODE SIGNALS SAVE_EVERY
     due=$1 code=$3 signals=$4 o="$tmp/held"
@@ -101,15 +100,13 @@ held() {            # STEP AT CODE SIGNALS SAVE_EVERY
     [ "$5" = 0 ] || [ "$(newest scored)" = "$(cat "$o/ckpt/best")" ] || return 1
     $train --resume "$o" | grep finished
 }
-for at in eval task; do
-    for step in 10 15; do
-        check "killed in $at at step $step: saved" held $step $at 137 KILL 5
-        check "asked to stop there: saved, 75" held $step $at 75 TERM 5
-    done
-    check "asked twice: ended at once, saved" held 15 $at 1 "TERM TERM" 5
-    check "asked to stop where no save was due" held 10 $at 75 INT 7
-    check "and with --save-every 0" held 15 $at 75 USR1 0
+for step in 10 15; do
+    check "killed in an evaluation at step $step: saved" held $step eval 137 KILL 5
+    check "asked to stop there: saved, 75" held $step eval 75 TERM 5
 done
+check "asked twice: ended at once, saved" held 15 eval 1 "TERM TERM" 5
+check "asked to stop where no save was due" held 10 eval 75 INT 7
+check "and with --save-every 0" held 15 eval 75 USR1 0
 each() {            # a rank is lost in each evaluation
     fault="rank=1,step=4,at=eval,do=kill,try=0;rank=1,step=9,at=eval,do=kill,try=1"
     LOCKSTEP_FAULT="$fault;rank=1,step=14,at=eval,do=kill,try=2" timeout 900 $train $job --save-every 5 --np 2 \
@@ -126,7 +123,7 @@ slow() {
 check "a slow evaluation says how far it is" slow
 short() {           # validation tokens are cut short while the run trains
     mkdir "$tmp/short" && head -c 20000 /dev/zero | tee "$tmp/short/train.bin" >"$tmp/short/val.bin"; touch "$tmp/hold"
-    of_tokens=$(echo "$job" | sed "s|--data [^ ]*|--data $tmp/short --vocab-size 8|; s|--task.*||")
+    of_tokens=$(echo "$job" | sed "s|--data [^ ]*|--data $tmp/short --vocab-size 8|")
     LOCKSTEP_HOLD=$tmp/hold LOCKSTEP_FAULT=rank=0,step=9,at=fwd,do=hold $train $of_tokens --save-every 5 \
         --out-dir "$tmp/cut" >"$tmp/cut.log" 2>&1 & pid=$!
     await grep -q 'hold at' "$tmp/cut.log" && truncate -s 1000 "$tmp/short/val.bin"

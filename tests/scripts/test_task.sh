@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_task.sh -- multiple-choice questions while training and by eval: the same answers for any number of ranks and any
-# batch, right ones where they can be known, and errors that name file, line and field.
+# test_task.sh -- multiple-choice questions by eval: the same answers for any number of ranks and any batch, right ones
+# where they can be known, and errors that name file, line and field.
 . tests/lib.sh
 text='{"text": "the sky is blue and the grass is green"}'
 for i in $(seq 60); do echo "$text"; done >"$tmp/text.jsonl"
@@ -16,24 +16,19 @@ job="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --total-batc
     --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl --eval-every 60 --eval-steps 2 --sample-every 0 --save-every 120
     --device cpu --dtype fp32"
 answers='acc [0-9.]* acc_norm 0\.9[0-9]* \+- [0-9.]* \(20, chance 0\.4[0-9]*\)'
-expect "training asks" 0 "task  step 120 . colours $answers" \
-    $train $job --task "$tmp/colours.jsonl" --out-dir "$tmp/one"
-check "into metrics.jsonl" grep -q '"event":"task","step":60,"name":"colours","items":20,"right":' \
-    "$tmp/one/metrics.jsonl"
-expect "so does eval" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl"
-said() { grep '"event":"task"' "$1/metrics.jsonl" | sed 's/,"time".*//'; }
+check "a model" $train $job --out-dir "$tmp/one"
+expect "eval asks" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl"
+asks() { $train eval "$tmp/one" --task "$@" | sed 's/^[a-z]* //'; }
 for np in 2 4; do
-    check "--np $np" $train $job --np $np --task "$tmp/colours.jsonl" --out-dir "$tmp/np$np"
-    check "gives the same answers" test "$(said "$tmp/one")" = "$(said "$tmp/np$np")"
+    check "--np $np gives the same" test "$(asks "$tmp/colours.jsonl")" = "$(asks "$tmp/colours.jsonl" --np $np)"
 done
+expect "none while training" 2 'task.*eval OUT' $train $job --task "$tmp/colours.jsonl" --out-dir "$tmp/none"
+check "before a run begins" test ! -e "$tmp/none/metrics.jsonl"
 { printf '\357\273\277[\n'; sed '$!s/$/,/' "$tmp/colours.jsonl"; echo ']'; } >"$tmp/list.json"
-asks() { $train eval "$tmp/one" --task "$1" | sed 's/^[a-z]* //'; }
 check "a list of questions is the same" test "$(asks "$tmp/list.json")" = "$(asks "$tmp/colours.jsonl")"
 for b in 1 3 64; do
     expect "batches of $b" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl" --batch-size $b
 done
-check "a task changes no weight" $train $job --out-dir "$tmp/without"
-check "nor a loss" same "$tmp/one" "$tmp/without"
 guess() { $train eval "$tmp/one" --task "$tmp/colours.jsonl" --data "$tmp/text.jsonl" | sed -n '2s/ .*//p'; }
 check "the loss too where there are data" test "$(guess)" = val
 
@@ -118,6 +113,5 @@ echo '{"ctx": "\u65e5", "endings": ["e", "t"], "label": 0}' >"$tmp/unknown.jsonl
 expect "a character that it has not learnt" 65 'unknown.jsonl: line 1: .*U.65E5' $train eval "$tmp/chars" \
     --task "$tmp/unknown.jsonl"
 expect "no questions" 65 'no line' $train eval "$tmp/one" --task "$tmp/empty.jsonl"
-expect "no file" 66 'absent.jsonl' $train $job --task "$tmp/absent.jsonl" --out-dir "$tmp/none"
-check "before a run begins" test ! -e "$tmp/none/metrics.jsonl"
+expect "no file" 66 'absent.jsonl' $train eval "$tmp/one" --task "$tmp/absent.jsonl"
 summary

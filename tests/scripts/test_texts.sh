@@ -259,7 +259,6 @@ done <<END
 40 $prep $tmp/n.txt --tokenizer byte -o $tmp/names1
 40 $prep $tmp/n.jsonl $tmp/a.txt --tokenizer byte -o $tmp/names2
 2 $(echo "$train_n" | sed 's/--sample-every 0//') --data $tmp/a.txt --prompt 'a<|endoftext|>b<|endoftext|>'
-2 $train_n --data $tmp/d.jsonl --task $tmp/nt.jsonl
 1 $train sample $tmp/names --temperature 0 --prompt 'a<|endoftext|>b' --max-tokens 1
 2 $train eval $tmp/names --task $tmp/nt.jsonl
 END
@@ -273,7 +272,6 @@ done <<END
 0 data_.*;_$(echo "$asked" | tr ' ' _) $train_n --data $tmp/np.jsonl
 0 ^$(echo "$asked" | tr ' ' _) $prep $tmp/n.txt --tokenizer byte --special-tokens -o $tmp/names3
 0 ^$(echo "$asked" | tr ' ' _) $prep $tmp/n.jsonl --tokenizer byte --special-tokens -o $tmp/names4
-0 ^done $train_n --data $tmp/d.jsonl --task $tmp/nt.jsonl
 0 . $train sample $tmp/names --special-tokens --prompt '<|endoftext|>b' --max-tokens 1
 0 nt_acc $train eval $tmp/names --special-tokens --task $tmp/nt.jsonl
 0 ^val_loss $train eval $tmp/names --special-tokens --data $tmp/n.txt

@@ -6,7 +6,6 @@
 #include "src/ddp/ddp.h"
 #include "tools/lm/lm.h"
 #include "src/run/run.h"
-#include "tools/text/questions.h"
 #include "tools/text/text.h"
 
 namespace BACKEND {
@@ -18,7 +17,7 @@ static void refuse_conversations(const Options& o) {
 
 // Opens what eval scores: --data, or without it the validation part of the run.
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
-    o.task = o.prompt = "";                 // they are not part of the data here
+    o.prompt = "";                          // it is not part of the data here
     if (o.is_given("data")) {
         refuse_conversations(o);
         o.shape = {};

@@ -5,6 +5,7 @@
 #include "src/app/program.h"
 #include "tools/text/chat.h"
 #include "tools/text/model_texts.h"
+#include "tools/text/questions.h"
 
 namespace BACKEND {
 
@@ -24,6 +25,23 @@ struct Loaded {
 };
 
 void print(const std::string& piece);       // at once, on standard output
+
+// ---- multiple-choice questions: which ending does the model find likeliest? tasks.cpp
+
+// acc is the share of questions whose right ending has the largest score; acc_norm compares the scores per character.
+struct TaskScore {
+    std::string name;
+    uint64_t items = 0, right = 0, right_norm = 0;
+    double chance = 0;                      // expected share of right answers by guessing
+    uint32_t requests = 0;                  // requests to stop that ended the scoring early
+    std::string text() const;               // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
+};
+
+TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);     // of all questions, B rows at a time
+
+// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop.
+// Batches of B rows go to the ranks in turn; their number changes no bit. Collective.
+std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 // The commands return exit codes. sample and chat are one process's and ignore comm.
 int sample(Options options, Comm* comm);

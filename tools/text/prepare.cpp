@@ -9,7 +9,6 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "tools/text/model_texts.h"
-#include "tools/text/questions.h"
 #include "tools/text/tensor_files.h"
 #include "tools/text/token_files.h"
 
@@ -93,7 +92,7 @@ Tokenizer tokenizer_beside(const Source& source, const std::string& folder) {
 
 // Returns the tokenizer of the model of --init. Tokens need none that this program can read.
 Tokenizer tokenizer_of_init(const TextOptions& o, const Source& train, const Source& val) {
-    const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty() || !o.task.empty();
+    const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty();
     Tokenizer tokenizer;
     try {
         tokenizer = tokenizer_parse(o.init.tokenizer, o.init_path);
@@ -403,21 +402,6 @@ std::string vocabulary_json(const Vocabulary& v, const std::string& folder, cons
         .raw("files", "[" + join(files, ",") + "]").text();
 }
 
-std::string task_json(const Task& task) {
-    std::vector<std::string> rows, items;
-    for (Task::Row row : task.rows) {
-        row.tokens.push_back(row.scored);
-        rows.push_back(json_list(row.tokens));
-    }
-    for (const Task::Item& item : task.items) {
-        std::vector<size_t> numbers = {item.first, size_t(item.label)};
-        numbers.insert(numbers.end(), item.characters.begin(), item.characters.end());
-        items.push_back(json_list(numbers));
-    }
-    return JsonLine().raw("name", json_quote(task.name, true)).raw("rows", "[" + join(rows, ",") + "]")
-        .raw("items", "[" + join(items, ",") + "]").text();
-}
-
 // Returns the description for the console. note: what was left out.
 std::string describe(const Data& data, const Sources& sources, const std::string& note, const TextOptions& o) {
     std::string text = (o.data.empty() ? "built-in stories" : o.data) + ": ";
@@ -452,7 +436,7 @@ TextChoice choose_text(const TextOptions& o, const std::string& folder, const Pr
                     format_name(train.format) + (" as " + train.path));
     if (chats) c.chat = choose_chat_template(o.chat_template, c.texts, parent_folder(o.init_path));
     const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty();
-    if (o.special_tokens && o.task.empty() && (c.chat.form || !reads))
+    if (o.special_tokens && (c.chat.form || !reads))
         die(kExitUsage, "--special-tokens: data: %s: got %s, want text; %s", train.path.c_str(),
             format_name(train.format), chats ? "the content of messages stays text" : "give it to build/prep");
     c.tokenizer.require_names();
@@ -492,7 +476,6 @@ std::string prepare(const TextOptions& o, const std::string& given, const Progre
     JsonLine line = tokens_line(data, given);
     line.raw("vocabulary", vocabulary_json(vocabulary, folder, given, progress))
         .raw("start", json_list(sample_start(o.prompt, c.chat, c.tokenizer)));
-    if (!o.task.empty()) line.raw("task", task_json(read_questions(o.task, c.tokenizer, o.seq_len)));
     const std::string json = line.text() + "\n";
     const auto write = [&](const std::string& into) { write_file_atomic(path_join(into, "manifest.json"), json); };
     if (given.empty()) return cached(folder, cache_name("data", json), write, progress);

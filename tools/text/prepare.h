@@ -1,4 +1,4 @@
-// prepare.h -- makes what training needs of data: the tokens, the vocabulary, the tokens of --prompt and --task. It
+// prepare.h -- makes what training needs of data: the tokens, the vocabulary, the tokens of --prompt. It
 // goes into a cache (src/base/cache.h), so that the next start on the same text reads it at once.
 #pragma once
 #include "src/data/data.h"

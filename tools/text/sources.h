@@ -14,7 +14,7 @@ struct TextOptions {
     ModelTexts init = {};                   // text files of the model that the run starts from
     std::string init_path = {};             // path of that model's tokenizer.json
     std::string init_weights = {};          // folder of that model's weights, if the run begins with them; else ""
-    std::string prompt = {}, task = {};     // values of --prompt and --task
+    std::string prompt = {};                // value of --prompt
     std::string cache = {};                 // folder for prepared texts if the user has no cache; may be ""
     int init_vocab = 0, vocab_size = 0;     // that model's vocabulary, or 0; value of --vocab-size, or 0
     int seq_len = 0;                        // T

@@ -1,5 +1,5 @@
-// tasks.cpp -- scores multiple-choice questions (src/data/data.h). tools/text/questions.h makes the tokens.
-#include "src/app/app.h"
+// tasks.cpp -- scores multiple-choice questions, whose tokens tools/text/questions.h makes (lm.h).
+#include "tools/lm/lm.h"
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -46,6 +46,13 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
     comm_allgather(comm, all.data(), mine.data(), n * sizeof(double));
     for (size_t k = 0; k < n; k++) mine[order[k]] = all[(k / batch) % W * n + order[k]];
     return mine;
+}
+
+std::string TaskScore::text() const {
+    const double n = double(items), acc = double(right) / n, norm = double(right_norm) / n;
+    const double error = items > 1 ? std::sqrt(norm * (1 - norm) / (n - 1)) : 0;
+    return format("%s acc %.3f acc_norm %.3f +- %.3f (%llu, chance %.3f)", name.c_str(), acc, norm, error,
+                  (unsigned long long)items, chance);
 }
 
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm) {
