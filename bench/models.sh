@@ -41,10 +41,4 @@ done
                 "$(final shakespeare-$preset-$rate)"
         done
     done
-} >"$tmp/table"
-cat "$tmp/table"
-awk -v file="$tmp/table" '
-    /^<!-- table/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-    /^<!-- end of table/ { skip = 0 }
-    !skip && !/^<!-- table/' docs/models.md >"$tmp/page"
-cp "$tmp/page" docs/models.md
+} | bench/put.sh docs/models.md table

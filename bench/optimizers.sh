@@ -56,10 +56,4 @@ done
         done
         echo
     done
-} >"$tmp/table"
-cat "$tmp/table"
-awk -v file="$tmp/table" '
-    /^<!-- table/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-    /^<!-- end of table/ { skip = 0 }
-    !skip && !/^<!-- table/' docs/optimizers.md >"$tmp/page"
-cp "$tmp/page" docs/optimizers.md
+} | bench/put.sh docs/optimizers.md table

@@ -14,23 +14,14 @@ took() { awk "BEGIN { printf \"%.0f\", $(now) - $1 }"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n 1; }
 
-# put PAGE MARKER FILE: the text between "<!-- MARKER" and "<!-- end of MARKER" of the page becomes the file's.
-put() {
-    awk -v marker="$2" -v file="$3" '
-        index($0, "<!-- " marker) == 1 { print; print ""; while ((getline line < file) > 0) print line; print "";
-            skip = 1 }
-        index($0, "<!-- end of " marker) == 1 { skip = 0 }
-        !skip && index($0, "<!-- " marker) != 1 { print }' "$1" >"$tmp/page"
-    cp "$tmp/page" "$1"
-}
 # What tests/long/test_coverage.sh counted when it last ran; nothing changes where it has not run.
 coverage() {
     [ -s build/gpu_coverage.txt ] || return 0
     awk '
         function grouped(n) { return n < 1000 ? n : sprintf("%d,%03d", n / 1000, n % 1000) }
         { said = grouped($3) " of " grouped($5) " for " substr($2, 1, length($2) - 1) (said ? " and " said : "") }
-        END { print "Executed by the tests: instructions " said "." }' build/gpu_coverage.txt >"$tmp/coverage"
-    put README.md coverage "$tmp/coverage"
+        END { print "Executed by the tests: instructions " said "." }' build/gpu_coverage.txt |
+        bench/put.sh README.md coverage
 }
 machine="$(bench/machine.sh) shared with other work"
 if [ "${1:-}" = coverage ]; then
@@ -41,12 +32,12 @@ if [ "${1:-}" = steps ]; then
     shift
     { echo "What a step costs on $machine, $(date \
         +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch and llm.c by \`bench/peers.sh\`:"
-        for f in "$@"; do awk '/^\|/ { if (!table) print ""; print } { table = /^\|/ }' "$f"; done; } >"$tmp/steps"
-    put docs/performance.md steps "$tmp/steps"
+        for f in "$@"; do awk '/^\|/ { if (!table) print ""; print } { table = /^\|/ }' "$f"; done; } |
+        bench/put.sh docs/performance.md steps
     exit
 fi
 if [ "${1:-}" = matmul ]; then
-    put docs/performance.md matmul "$2"
+    bench/put.sh docs/performance.md matmul <"$2"
     exit
 fi
 
@@ -80,8 +71,7 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
     awk -v one="$one" -v two="$two" -v ranks="$ranks" 'BEGIN {
         printf "| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n",
             one, two, ranks }'
-} >"$tmp/numbers"
-put docs/performance.md numbers "$tmp/numbers"
+} | bench/put.sh docs/performance.md numbers
 {
     set -- $(grep '^train_gpt ' .ci/budget)
     echo "Linked into train_gpt: $2 code tokens, $3 lines (the goal is 165,000 and 15,900;"
@@ -89,7 +79,5 @@ put docs/performance.md numbers "$tmp/numbers"
     printf 'clean CPU build %s s; default run to %.3f bits per byte %s s, ' "$build" "$bpb" "$default"
     echo "with \`--np 2 --threads 1\` $by_ranks s ($machine, $(date +%Y-%m-%d);"
     echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)).'
-} >"$tmp/figures"
-put README.md figures "$tmp/figures"
+} | bench/put.sh README.md figures
 coverage
-cat "$tmp/numbers"

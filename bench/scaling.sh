@@ -54,10 +54,4 @@ done
             printf "GPT-2 124M, 2 ranks of one thread, each B %d, T %d, fp32: a step of %.0f ms, ", B, T, ms
             printf "of it %.0f ms (%.1f %%) wait for the reduction.\n", e, 100 * e / ms }'
     done
-} >"$tmp/table"
-cat "$tmp/table"
-awk -v file="$tmp/table" '
-    /^<!-- ranks/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-    /^<!-- end of ranks/ { skip = 0 }
-    !skip && !/^<!-- ranks/' docs/scaling.md >"$tmp/page"
-cp "$tmp/page" docs/scaling.md
+} | bench/put.sh docs/scaling.md ranks

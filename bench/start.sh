@@ -46,10 +46,4 @@ start() {
             -v mib="$(cut -d' ' -f2 "$tmp/starts" | median)" 'BEGIN {
             printf "| %s | %.1f | %.0f | %.1f |\n", ranks, s, mib, mib / ranks }'
     done
-} >"$tmp/table"
-cat "$tmp/table"
-awk -v file="$tmp/table" '
-    /^<!-- start/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-    /^<!-- end of start/ { skip = 0 }
-    !skip && !/^<!-- start/' docs/scaling.md >"$tmp/page"
-cp "$tmp/page" docs/scaling.md
+} | bench/put.sh docs/scaling.md start

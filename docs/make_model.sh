@@ -6,15 +6,8 @@ set -eu
 cd "$(dirname "$0")/.."
 page=${1:-docs/performance.md}
 model=${TOOLS:-build}/bench/model
-new=$(mktemp)
-trap 'rm -f "$new"' EXIT
 {
-    sed '/^<!-- model/q' "$page"
-    echo
     $model --check
     echo
     $model | grep -vE '^\| (llama-124m|smollm2-[0-9a-z]*|qwen[0-9.]*-[0-9.]*b) \|'
-    echo
-    sed -n '/^<!-- end of model/,$p' "$page"
-} >"$new"
-cat "$new" >"$page"
+} | bench/put.sh "$page" model

@@ -105,10 +105,6 @@ table() {
     wanted costs "audit of GPT-2 124M, --audit-every 500" && row 1 "$(found 'audit costs \(.*\)')" "$command"
 }
 {
-    sed '/^<!-- tried/q' $page
-    printf '\nOn %s:\n\n| tried | outcome | command | when |\n|---|---|---|---|\n' "$(bench/machine.sh)"
+    printf 'On %s:\n\n| tried | outcome | command | when |\n|---|---|---|---|\n' "$(bench/machine.sh)"
     table
-    echo
-    sed -n '/^<!-- end of tried/,$p' $page
-} >"$tmp/page"
-cat "$tmp/page" >$page
+} | bench/put.sh $page tried

@@ -4,11 +4,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 seconds=build/ci/seconds page=docs/testing.md
-new=$(mktemp)
-trap 'rm -f "$new"' EXIT
 {
-    sed '/^<!-- costs/q' $page
-    printf '\nOn %s, %s, %s:\n\n' "$(bench/machine.sh)" "$(date +%F)" "$(git describe --always)"
+    printf 'On %s, %s, %s:\n\n' "$(bench/machine.sh)" "$(date +%F)" "$(git describe --always)"
     printf '| stage | CPU, minutes | wall-clock, minutes | most expensive, CPU seconds |\n|---|---|---|---|\n'
     awk -v seconds=$seconds '
         function row(cells, list) { printf "| %s | %.1f | %.1f | %s |\n", cells, cpu, wall, list }
@@ -34,8 +31,5 @@ trap 'rm -f "$new"' EXIT
             row("in all", "")
             exit
         }'
-    echo
-    sed -n '/^<!-- end of costs/,$p' $page
-} >"$new"
-cat "$new" >$page
+} | bench/put.sh $page costs
 awk '$1 != "stage" && $2 > 1' $seconds | sort -k3 >tests/seconds

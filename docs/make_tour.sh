@@ -15,18 +15,7 @@ trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$pictures"
 
 # put MARKER FILE: the lines between "<!-- MARKER" and "<!-- end of MARKER" become the file's, as a block of code.
-put() {
-    awk -v marker="$1" -v file="$2" '
-        index($0, "<!-- end of " marker) == 1 { inside = 0 }
-        !inside { print }
-        index($0, "<!-- " marker) == 1 {
-            print "\n```"
-            while ((getline line < file) > 0) print line
-            print "```\n"
-            inside = 1
-        }' "$page" >"$tmp/page"
-    cp "$tmp/page" "$page"
-}
+put() { { echo '```'; cat "$2"; echo '```'; } | bench/put.sh "$page" "$1"; }
 
 # A picture is lines of "box X Y TEXT COLOUR" and "line X Y X Y COLOUR", in units of 10 pixels; _ stands for a blank.
 draw() {            # WIDTH HEIGHT <LINES
