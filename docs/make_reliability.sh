@@ -1,7 +1,7 @@
 #!/bin/sh
 # make_reliability.sh [ROW...] -- writes the table of docs/reliability.md: what the tests print now, or, of rows that
 # are not named (fuzz, failures, ...), the last commit's. Rows with network namespaces need root. FUZZ_SECONDS per
-# reader (10; FUZZ_RUNS=0: none, what earlier runs counted), POINTS per kind of failure (12), SOAK_SECONDS (300), CUTS (200).
+# reader (10; FUZZ_RUNS=0: what earlier runs counted), POINTS per kind of failure (12), SOAK_SECONDS (300), CUTS (200).
 cd "$(dirname "$0")/.." || exit 1
 export FUZZ_SECONDS="${FUZZ_SECONDS:-10}" SOAK_SECONDS="${SOAK_SECONDS:-300}" CUTS="${CUTS:-200}"
 tmp=$(mktemp -d) rows=$* page=docs/reliability.md
