@@ -1,5 +1,6 @@
 #!/bin/sh
-# What bench/weight.sh counts, and which commits it says raised .ci/budget without a word of what that buys.
+# What bench/weight.sh counts, which commits it says raised .ci/budget without a word of what that buys, and what
+# bench/path.sh refuses.
 . tests/lib.sh
 weight=$PWD/bench/weight.sh
 cat >"$tmp/a.cpp" <<'END'
@@ -14,6 +15,22 @@ END
 counts() { awk -f bench/tokens.awk "$1" | cut -d' ' -f1-2; }
 check "comments weigh nothing, a string or a character one" test "$(counts "$tmp/a.cpp")" = '22 3'
 check "in a script a # begins a comment where a word begins" test "$(counts "$tmp/b.sh")" = '8 2'
+
+# What bench/path.sh says of a README whose path is one file and one header.
+mkdir "$tmp/read"
+printf '| %s | a |\n|---|---|\n| `%s` | a |\n\n' file a.cu header b.h >"$tmp/read/README.md"
+printf '#include "b.h"\n#include "build/list.h"\n' >"$tmp/read/a.cu"
+: >"$tmp/read/b.h"
+export PATH_OF="$tmp/read"
+expect "a path that is closed" 0 '^2 lines, 1 files, 1 headers' bench/path.sh
+echo '#include "c.h"' >>"$tmp/read/a.cu"
+expect "an include that README does not list" 1 'a.cu: it includes c.h' bench/path.sh
+seq 3000 >"$tmp/read/a.cu"
+expect "a header that nothing includes" 1 'b.h: no file includes it' bench/path.sh
+seq 3001 >"$tmp/read/a.cu"
+expect "a path that is too long" 1 'want at most 3,000 lines' bench/path.sh
+rm "$tmp/read/a.cu"
+expect "a file that is missing" 1 'a.cu: it is not there' bench/path.sh
 
 # commit TOKENS LINES MESSAGE: the next state of the budget
 commit() {
