@@ -36,14 +36,15 @@ for page in README.md CONTRIBUTING.md docs/*.md; do
 done
 echo 'See `src/ddp/none.h`.' >"$tmp/page.md"
 check "a file that is not there is noticed" test -n "$(missing "$tmp/page.md")"
-# docs/ddp.md names functions, too; these are PyTorch's.
+# These two name functions, too; these are PyTorch's.
 theirs='^(_sync_module_states|init_process_group|register_comm_hook|set_epoch)$'
 unknown() {
-    for name in $(grep -oE '`[a-z_]+_[a-z_]+`' docs/ddp.md | tr -d '`' | sort -u | grep -vE "$theirs"); do
-        grep -rqw "$name" src kernels train_gpt.cu || echo "$name"
+    for name in $(grep -ohE '`[a-z_]+_[a-z_]+`' docs/ddp.md docs/reading.md | tr -d '`' | sort -u |
+        grep -vE "$theirs"); do
+        grep -rqw "$name" src kernels models train_gpt.cu || echo "$name"
     done
 }
-check "docs/ddp.md names functions that are there" test -z "$(unknown)"
+check "docs/ddp.md and docs/reading.md name functions that are there" test -z "$(unknown)"
 workflow() {
     "$python" -c 'import sys, yaml; jobs = yaml.safe_load(open(sys.argv[1]))["jobs"]
 assert any("./run.sh test" in step.get("run", "") for job in jobs.values() for step in job["steps"])' "$1"
