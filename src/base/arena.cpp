@@ -29,7 +29,7 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
 }
 
 const TensorSpec& tensor_at(const Arena& arena, size_t element) {
-    return arena.tensors[size_t(std::ranges::upper_bound(arena.offset, element) - arena.offset.begin()) - 1];
+    return arena.tensors[std::ranges::upper_bound(arena.offset, element) - arena.offset.begin() - 1];
 }
 
 std::vector<Rates> arena_rates(const Arena& arena) {

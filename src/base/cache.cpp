@@ -89,7 +89,7 @@ void add_files(const std::string& folder, const std::string& inside, std::string
         }
         const InputFile in(path);
         *bytes += in.size;
-        *lines += format("%08x %llu %s\n", in.checksum(), (unsigned long long)in.size, file.c_str());
+        *lines += format("%08x %lu %s\n", in.checksum(), in.size, file.c_str());
     }
 }
 
@@ -122,7 +122,7 @@ struct Work {
     bool try_lock() {
         if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
             die(kExitWrite, "cannot make folder: %s: %s", path.c_str(), std::strerror(errno));
-        locked = try_lock_folder(&lock, path, "the cache's folder");
+        locked = try_lock_folder(&lock, path);
         if (!locked || lock.exclusive) return locked;
         char host[65] = {};
         gethostname(host, sizeof host - 1);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <unistd.h>
 #include "src/base/utf8.h"
 
@@ -20,7 +21,7 @@ int64_t current_step() { return error_step; }
 static void print_line(const char* kind, const std::string& message) {
     std::string where;
     if (const int rank = error_rank; rank >= 0) where += format(" rank %d", rank);
-    if (const int64_t step = error_step; step >= 0) where += format(" step %lld", (long long)step);
+    if (const int64_t step = error_step; step >= 0) where += format(" step %ld", step);
     if (!where.empty()) where = "[" + where.substr(1) + "]";
     const std::string line = program + where + ": " + kind + ": " + escape_control(message) + "\n";
     if (::write(2, line.data(), line.size()) < 0) return;       // there is no stderr to tell that
@@ -57,12 +58,11 @@ std::string format(const char* format, ...) {
 }
 
 std::string vformat(const char* format, va_list args) {
-    va_list again;
-    va_copy(again, args);
-    std::string text(size_t(std::max(std::vsnprintf(nullptr, 0, format, args), 0)), '\0');
-    std::vsnprintf(text.data(), text.size() + 1, format, again);
-    va_end(again);
-    return text;
+    char* text = nullptr;
+    const int length = ::vasprintf(&text, format, args);
+    const std::string copy(text, std::max(length, 0));
+    std::free(text);
+    return copy;
 }
 
 std::string with_commas(uint64_t n) {
@@ -94,7 +94,10 @@ std::string shell_quote(const std::string& word) {
     static constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+:,@%=";
     if (!word.empty() && word[0] != '-' && word.find_first_not_of(kPlain) == word.npos) return word;
     std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    for (const char c : word) {
+        if (c == '\'') quoted += "'\\'";
+        quoted += c;
+    }
     return quoted + "'";
 }
 
@@ -132,12 +135,7 @@ void Countdown::at(uint64_t done) {
     if (now - printed < 10 || error_rank > 0) return;
     printed = now;
     const std::string count = format(" %s of %s %s", with_commas(done).c_str(), with_commas(all).c_str(), unit);
-    const double left = done ? passed / double(done) * double(all - done) : passed;
+    const double left = done ? passed / done * (all - done) : passed;
     std::fprintf(stderr, "%s%s, %s %s\n", escape_control(what).c_str(), done ? count.c_str() : "",
                  clock_text(left).c_str(), done ? "left" : "so far");
-}
-
-uint64_t checked_mul(uint64_t a, uint64_t b, const char* what) {
-    if (uint64_t product; !__builtin_mul_overflow(a, b, &product)) return product;
-    die(kExitBadContent, "%s: size overflows", what);
 }

@@ -77,27 +77,23 @@ template <class T> bool parse_whole(std::string_view text, T* out) {
     return error == std::errc() && end == text.data() + text.size();
 }
 
-// Returns a * b, for numbers that were read from a file. kExitBadContent if the product overflows.
-uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
-
 template <class T> std::string bytes_of(const T& x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }
 template <class T> constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
 template <class T> constexpr T round_up(T a, T b) { return ceil_div(a, b) * b; }
 
 // ---- the ranges of numbers that options accept; models and optimizers declare their options with these
 
-// The numbers from low to high, without low itself if `above`, and without high itself if `below`. want: the same in
-// words, for errors.
+// The numbers from low to high. want: the same in words, for errors.
 struct Limits {
     const char* want;
     double low, high;
-    bool above = false, below = false;
-    bool hold(double x) const { return (above ? x > low : x >= low) && (below ? x < high : x <= high); }
+    bool hold(double x) const { return x >= low && x <= high; }
 };
 
-constexpr Limits kPositive = {"> 0", 0, 1e30, true};
+constexpr Limits kPositive = {"> 0", 0x1p-126, 1e30};           // from the smallest normal float
+constexpr Limits kShare = {"> 0 and <= 1", 0x1p-126, 1};
 constexpr Limits kNotNegative = {">= 0", 0, 1e30};
-constexpr Limits kBelowOne = {">= 0 and < 1", 0, 1, false, true};
+constexpr Limits kBelowOne = {">= 0 and < 1", 0, 0x1.fffffep-1};        // to the largest float below 1
 constexpr Limits kTiny = {"from 1e-30 to 1", 1e-30, 1};         // a smaller float would divide by zero
 constexpr Limits kSize = {"from 1 to 65536", 1, 65536};
 constexpr Limits kHeads = {"from 1 to 1024", 1, 1024};

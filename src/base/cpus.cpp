@@ -10,9 +10,7 @@
 
 cpu_set_t affinity_of(pid_t pid) {
     cpu_set_t mask;
-    if (sched_getaffinity(pid, sizeof mask, &mask) == 0) return mask;
-    CPU_ZERO(&mask);                    // more than 1,024 CPUs, or the process is gone
-    for (unsigned c = 0; pid == 0 && c < std::thread::hardware_concurrency(); c++) CPU_SET(c, &mask);
+    if (sched_getaffinity(pid, sizeof mask, &mask) != 0) CPU_ZERO(&mask);       // the process is gone
     return mask;
 }
 
@@ -44,7 +42,7 @@ int threads_by_environment(int threads, int ranks) {
 }
 
 void check_threads(int wanted) {
-    const int cpus = int(sysconf(_SC_NPROCESSORS_ONLN)), most = std::max(256, 16 * cpus);
+    const int cpus = sysconf(_SC_NPROCESSORS_ONLN), most = std::max(256, 16 * cpus);
     if (wanted > most) die(kExitUsage, "--threads: got %d, want at most %d: this host has %d CPUs", wanted, most, cpus);
 }
 
@@ -52,24 +50,23 @@ int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota)
     double share = 0;
     for (int c = 0; c < CPU_SETSIZE; c++) {
         const auto may_use = [&](const cpu_set_t& mask) { return CPU_ISSET(c, &mask); };
-        if (may_use(masks[size_t(local_rank)])) share += 1.0 / double(std::ranges::count_if(masks, may_use));
+        if (may_use(masks[local_rank])) share += 1.0 / std::ranges::count_if(masks, may_use);
     }
-    if (quota > 0) share = std::min(share, quota / double(masks.size()));
+    if (quota > 0) share = std::min(share, quota / masks.size());
     return std::max(1, int(share + 1e-6));      // rounded down, because one thread too many slows all the others
 }
 
 void stay_near_device(const std::string& address) {
     std::string folder = "/sys/bus/pci/devices/";
-    for (const char c : address) folder += char(std::tolower(static_cast<unsigned char>(c)));
+    for (const char c : address) folder += std::tolower(c);
     const std::string list = read_kernel_file(folder + "/local_cpulist");       // "0-23,96-119"
     cpu_set_t now = affinity_of(0), near;
     CPU_ZERO(&near);
     for (std::string_view rest = list; !rest.empty();) {
         const std::string part(next_word(&rest, ','));
-        int first = 0, last = 0;
-        const int numbers = std::sscanf(part.c_str(), "%d-%d", &first, &last);
-        if (numbers == 1) last = first;
-        for (int c = first; numbers > 0 && c <= last && c < CPU_SETSIZE; c++) CPU_SET(c, &near);
+        int first = 0, last = -1;
+        if (std::sscanf(part.c_str(), "%d-%d", &first, &last) == 1) last = first;
+        for (int c = first; c <= last && c < CPU_SETSIZE; c++) CPU_SET(c, &near);
     }
     CPU_AND(&near, &near, &now);
     const bool tied = CPU_COUNT(&now) < sysconf(_SC_NPROCESSORS_ONLN);
@@ -95,8 +92,8 @@ void visit_cgroups(const std::string& root, const std::string& controller,
 Allowance allowed_memory(const std::string& root) {
     struct sysinfo host;
     sysinfo(&host);
-    const double swap = double(host.totalswap) * host.mem_unit;
-    Allowance most = {double(host.totalram) * host.mem_unit + swap, "this host"};
+    const double swap = host.totalswap * host.mem_unit;
+    Allowance most = {host.totalram * host.mem_unit + swap, "this host"};
     visit_cgroups(root, "memory", [&](const std::string& folder) {
         for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
             double limit;

@@ -2,7 +2,6 @@
 #include "src/base/file.h"
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -10,7 +9,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <ftw.h>
 #include <sstream>
 #include <sys/file.h>
 #include <sys/statvfs.h>
@@ -59,7 +57,7 @@ template <class F> static auto patiently(const std::string& path, const F& call)
 InputFile::InputFile(const std::string& path, const char* what)
     : path(path), file(patiently(path, [&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); })) {
     if (file.fd < 0 || patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read(what, path);
-    size = uint64_t(info.st_size);
+    size = info.st_size;
     if (S_ISREG(info.st_mode)) return;
     die(kExitNoInput, "%s: %s: got %s, want a regular file", what, shown_path(path).c_str(),
         S_ISDIR(info.st_mode) ? "a folder" : "something else");
@@ -68,33 +66,30 @@ InputFile::InputFile(const std::string& path, const char* what)
 void InputFile::read(uint64_t offset, void* out, size_t bytes) const {
     for (size_t done = 0; done < bytes;) {
         const ssize_t n = patiently(path, [&] {
-            return ::pread(file.fd, static_cast<char*>(out) + done, bytes - done, off_t(offset + done));
+            return ::pread(file.fd, static_cast<char*>(out) + done, bytes - done, offset + done);
         });
         const auto where = [&] { return path + ": byte " + std::to_string(offset + done); };
         if (n < 0) fail_read("cannot read", where());
         if (n == 0)
             die(kExitBadContent, "cannot read: %s: the file was cut short while in use", where().c_str());
-        done += size_t(n);
+        done += n;
     }
 }
 
 bool InputFile::touched() {
     const struct stat old = info;
     if (patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read("cannot look up", path);
-    const auto differ = [](const timespec& a, const timespec& b) { return std::memcmp(&a, &b, sizeof a) != 0; };
-    return old.st_size != info.st_size || differ(old.st_mtim, info.st_mtim) || differ(old.st_ctim, info.st_ctim);
+    return old.st_size != info.st_size || std::memcmp(&old.st_ctim, &info.st_ctim, sizeof old.st_ctim) != 0;
 }
 
-constexpr uint64_t kPiece = 64 << 10;           // bytes of a read, which stay in the CPU's cache until they are used
-
-uint32_t InputFile::checksum(uint32_t crc) const {
-    std::vector<char> piece(size_t(std::min(kPiece, size)));
+uint32_t InputFile::checksum(uint32_t crc, uint64_t every) const {
+    std::vector<char> block(kFileBlock);
     Countdown left{"checking " + path, size, "bytes"};
-    for (uint64_t at = 0; at < size; at += piece.size()) {
+    for (uint64_t at = 0; at < size; at += every) {
         left.at(at);
-        const size_t n = size_t(std::min<uint64_t>(piece.size(), size - at));
-        read(at, piece.data(), n);
-        crc = crc32c(crc, piece.data(), n);
+        const size_t n = std::min(kFileBlock, size - at);
+        read(at, block.data(), n);
+        crc = crc32c(crc, block.data(), n);
     }
     return crc;
 }
@@ -168,9 +163,9 @@ void sync_directory(const std::string& path) {
 }
 
 void remove_tree(const std::string& path) {
-    const auto remove_one = [](const char* name, const struct stat*, int, FTW*) { return ::remove(name); };
-    if (::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
-        fail(kExitWrite, "cannot remove", path);
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) fail(kExitWrite, "cannot remove", path, error.value());
 }
 
 void rename_file(const std::string& from, const std::string& to) {
@@ -197,8 +192,8 @@ std::string real_path(const std::string& path) {
 }
 
 std::string link_text(const std::string& link) {
-    char text[4096];
-    return {text, size_t(std::max<ssize_t>(::readlink(link.c_str(), text, sizeof text), 0))};
+    std::error_code ignored;
+    return std::filesystem::read_symlink(link, ignored).string();
 }
 
 std::string shown_path(const std::string& path) {
@@ -214,17 +209,16 @@ std::string base_name(const std::string& path) {
 }
 
 std::string parent_folder(const std::string& path) {
-    const size_t slash = path.rfind('/');
-    return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    const std::string parent = std::filesystem::path(path).parent_path();
+    return parent.empty() ? "." : parent;
 }
 
 std::string path_join(const std::string& a, const std::string& b) { return (std::filesystem::path(a) / b).string(); }
 
 std::string program_path() {
-    std::error_code error;
-    const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) die(kExitOther, "cannot find this program: /proc/self/exe: %s; mount /proc", error.message().c_str());
-    return path.string();
+    const std::string path = link_text("/proc/self/exe");
+    if (path.empty()) die(kExitOther, "cannot find this program: /proc/self/exe; mount /proc");
+    return path;
 }
 
 FileWriter::FileWriter(const std::string& path)
@@ -240,10 +234,10 @@ void FileWriter::write(const void* data, size_t count) {
         if (n <= 0)
             die(kExitWrite, "write failed: %s: %s after %s bytes", shown_path(path).c_str(),
                 n < 0 ? std::strerror(errno) : "nothing written", with_commas(bytes).c_str());
-        crc = crc32c(crc, at, size_t(n));
-        bytes += size_t(n);
+        crc = crc32c(crc, at, n);
+        bytes += n;
         at += n;
-        count -= size_t(n);
+        count -= n;
     }
 }
 
@@ -278,27 +272,21 @@ void remove_temporaries(const std::string& path) {
             remove_tree(path_join(folder, name));
 }
 
-// Tables for Castagnoli's polynomial, reflected: kCrc[k][b] is the checksum of byte b followed by k zero bytes.
+// Castagnoli's polynomial, reflected: kCrc[b] is the checksum of byte b.
 static constexpr auto kCrc = [] {
-    std::array<std::array<uint32_t, 256>, 8> table{};
-    for (uint32_t b = 0; b < 256; b++)
-        for (uint32_t c = b, k = 0; k < 8; table[k++][b] = c)
-            for (int bit = 0; bit < 8; bit++) c = c >> 1 ^ (c & 1 ? 0x82F63B78u : 0);
+    std::array<uint32_t, 256> table{};
+    for (uint32_t b = 0; b < 256; b++) {
+        table[b] = b;
+        for (int bit = 0; bit < 8; bit++) table[b] = table[b] >> 1 ^ (table[b] & 1 ? 0x82F63B78u : 0);
+    }
     return table;
 }();
 
-// Handles eight bytes at a time with the tables (Kounavis and Berry 2005).
-static constexpr uint32_t crc_tables(uint32_t c, const char* p, size_t n) {
-    const auto byte = [&](size_t i) { return uint8_t(p[i] ^ (i < 4 ? c >> 8 * i : 0)); };
-    for (; n >= 8; p += 8, n -= 8) {
-        uint32_t next = 0;
-        for (size_t i = 0; i < 8; i++) next ^= kCrc[7 - i][byte(i)];
-        c = next;
-    }
-    for (; n > 0; p++, n--) c = c >> 8 ^ kCrc[0][byte(0)];
+static constexpr uint32_t crc_table(uint32_t c, const char* p, size_t n) {
+    for (; n > 0; p++, n--) c = c >> 8 ^ kCrc[uint8_t(*p ^ c)];
     return c;
 }
-static_assert(~crc_tables(~0u, "123456789", 9) == 0xe3069283);
+static_assert(~crc_table(~0u, "123456789", 9) == 0xe3069283);
 
 #ifdef __x86_64__
 __attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t c, const char* p, size_t n) {
@@ -309,57 +297,52 @@ __attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t c, const ch
     for (; n > 0; p++, n--) c = __builtin_ia32_crc32qi(c, uint8_t(*p));
     return c;
 }
-static const auto crc_best = __builtin_cpu_supports("sse4.2") ? crc_sse42 : crc_tables;
+static const auto crc_best = __builtin_cpu_supports("sse4.2") ? crc_sse42 : crc_table;
 #else
-static const auto crc_best = crc_tables;
+static const auto crc_best = crc_table;
 #endif
 
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes) {
     return ~crc_best(~crc, static_cast<const char*>(data), bytes);
 }
 
-static void sha_block(std::array<uint32_t, 8>* hash, const char* block) {
-    using std::rotr;
-    // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
-    static const auto k = [] {
-        std::array<uint32_t, 64> k;
-        for (int n = 0, p = 2; n < 64; p++) {
-            bool prime = true;
-            for (int d = 2; d * d <= p; d++) prime &= p % d != 0;
-            if (prime) k[size_t(n++)] = uint32_t(uint64_t(std::ldexp(std::cbrt(p), 32)));
-        }
-        return k;
-    }();
-    uint32_t w[64] = {};
-    for (size_t i = 0; i < 64; i++) w[i / 4] = w[i / 4] << 8 | uint8_t(block[i]);
-    for (size_t t = 16; t < 64; t++) {
-        const uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3;
-        const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
-        w[t] = w[t - 16] + s0 + w[t - 7] + s1;
-    }
-    auto s = *hash;                                     // has the standard's variables a to h
-    for (size_t t = 0; t < 64; t++) {
-        const uint32_t a = s[0], b = s[1], c = s[2], e = s[4], f = s[5], g = s[6];
-        const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
-        const uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-        std::copy_backward(s.begin(), s.end() - 1, s.end());
-        s[4] += t1;
-        s[0] = t1 + t2;
-    }
-    for (size_t i = 0; i < 8; i++) (*hash)[i] += s[i];
-}
-
 // SHA-256 as in FIPS 180-4.
 std::array<uint8_t, 32> sha256(std::string message) {
+    using std::rotr;
+    // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+    std::vector<uint32_t> k;
+    for (int p = 2; k.size() < 64; p++) {
+        bool prime = true;
+        for (int d = 2; d * d <= p; d++) prime &= p % d != 0;
+        if (prime) k.push_back(uint64_t(std::ldexp(std::cbrt(p), 32)));
+    }
     std::array<uint32_t, 8> hash = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const uint64_t bits = message.size() * 8;
     message += '\x80';
     message.resize(round_up<size_t>(message.size() + 8, 64));
-    for (size_t i = 0; i < 8; i++) message.end()[-1 - ptrdiff_t(i)] = char(bits >> 8 * i);
-    for (size_t at = 0; at < message.size(); at += 64) sha_block(&hash, &message[at]);
+    for (size_t i = 0; i < 8; i++) message.rbegin()[i] = bits >> 8 * i;
+    for (size_t at = 0; at < message.size(); at += 64) {
+        uint32_t w[64] = {};
+        for (size_t i = 0; i < 64; i++) w[i / 4] = w[i / 4] << 8 | uint8_t(message[at + i]);
+        for (size_t t = 16; t < 64; t++) {
+            const uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3;
+            const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
+            w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+        }
+        auto s = hash;                                  // has the standard's variables a to h
+        for (size_t t = 0; t < 64; t++) {
+            const uint32_t a = s[0], b = s[1], c = s[2], e = s[4], f = s[5], g = s[6];
+            const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
+            const uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+            std::copy_backward(s.begin(), s.end() - 1, s.end());
+            s[4] += t1;
+            s[0] = t1 + t2;
+        }
+        for (size_t i = 0; i < 8; i++) hash[i] += s[i];
+    }
     std::array<uint8_t, 32> digest;
-    for (size_t i = 0; i < 32; i++) digest[i] = uint8_t(hash[i / 4] >> (24 - i % 4 * 8));
+    for (size_t i = 0; i < 32; i++) digest[i] = hash[i / 4] >> (24 - i % 4 * 8);
     return digest;
 }
 
@@ -388,10 +371,6 @@ static bool same_file(int fd, const std::string& path) {
 
 bool FolderLock::holds(const std::string& path) const { return folder.fd >= 0 && same_file(folder.fd, path); }
 
-[[noreturn]] static void die_unlocked(const char* what, const std::string& path) {
-    die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(path).c_str(), std::strerror(errno));
-}
-
 [[noreturn]] static void die_in_use(const char* what, const std::string& folder, const char* cure) {
     std::string by = read_kernel_file(path_join(folder, ".lock"));
     by = by.empty() ? "a process that does not say who" : by.substr(0, by.find('\n'));
@@ -401,7 +380,7 @@ bool FolderLock::holds(const std::string& path) const { return folder.fd >= 0 &&
 
 // Opens and locks .lock in lock->held, again if another process has removed the file that this one has just opened.
 // Returns false if another process has locked or removed the folder.
-static bool lock_file(FolderLock* lock, const char* what) {
+static bool lock_file(FolderLock* lock) {
     const std::string path = path_join(lock->held, ".lock");
     constexpr int kFlags = O_NOFOLLOW | O_CLOEXEC;
     do {
@@ -409,27 +388,26 @@ static bool lock_file(FolderLock* lock, const char* what) {
         // In a group's folder it may be another user's, and only readable. Most file systems can lock it all the same.
         if (lock->file.fd < 0 && errno == EACCES) lock->file = Descriptor(open(path.c_str(), O_RDONLY | kFlags));
         if (lock->file.fd < 0 && errno == ENOENT) return false;
-        if (lock->file.fd < 0) die_unlocked(what, path);
+        if (lock->file.fd < 0) fail(kExitWrite, "cannot lock", path);
         lock->exclusive = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0;
         if (!lock->exclusive && errno == EWOULDBLOCK) return false;
     } while (!same_file(lock->file.fd, path));
     char host[65] = {};
     gethostname(host, sizeof host - 1);
-    const std::string text = format("process %d on %s\n", int(getpid()), host);
-    if (ftruncate(lock->file.fd, 0) == 0 && pwrite(lock->file.fd, text.data(), text.size(), 0) < 0) return true;
+    if (ftruncate(lock->file.fd, 0) == 0) dprintf(lock->file.fd, "process %d on %s\n", getpid(), host);
     return true;
 }
 
-bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what) {
+bool try_lock_folder(FolderLock* lock, const std::string& path) {
     *lock = {.folder = Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC))};
     if (lock->folder.fd < 0 && errno == ENOENT) return false;
-    if (lock->folder.fd < 0) die_unlocked(what, path);
+    if (lock->folder.fd < 0) fail(kExitWrite, "cannot lock", path);
     lock->held = format("/proc/self/fd/%d", lock->folder.fd);
-    return lock_file(lock, what);
+    return lock_file(lock);
 }
 
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure) {
-    if (!try_lock_folder(lock, path, what)) die_in_use(what, path, cure);
+    if (!try_lock_folder(lock, path)) die_in_use(what, path, cure);
     if (!lock->exclusive)
         warn("%s: %s: its file system cannot lock files; let one process at a time write there", what,
              shown_path(path).c_str());
@@ -440,5 +418,5 @@ void check_lock(FolderLock* lock, const char* what) {
     if (now.ends_with(" (deleted)") && !lock->holds(now))
         die(kExitWrite, "the folder is gone: %s: it was deleted while this process wrote into it", now.c_str());
     if (same_file(lock->file.fd, file) || errno != ENOENT) return;      // it may be that it cannot be looked up now
-    if (!lock_file(lock, what)) die_in_use(what, lock->held, "");
+    if (!lock_file(lock)) die_in_use(what, lock->held, "");
 }

@@ -19,6 +19,8 @@ struct Descriptor {
     ~Descriptor();
 };
 
+constexpr uint64_t kFileBlock = 64 << 10;       // bytes of a read, which stay in the CPU's cache until they are used
+
 // A regular file that is open for reading. `size` is its size when it was opened; bytes appended later are not read. A
 // read that fails is tried again for about three seconds. If it still fails, the error is kExitBadContent for a damaged
 // medium (EIO and the like), and kExitOther, "cannot be read now", for any other reason: a stale handle, no memory, no
@@ -29,9 +31,10 @@ struct InputFile {
     // what: the beginning of an error, before the path. kExitNoInput: there is no such file, or it is not regular.
     explicit InputFile(const std::string& path, const char* what = "cannot open");
     void read(uint64_t offset, void* out, size_t bytes) const;  // from any thread; kExitBadContent: it was cut short
-    uint32_t checksum(uint32_t crc = 0) const;              // CRC-32C of all bytes
-    // Returns whether the file's size or times have changed since the last call (at first: since the open). If so, its
-    // content may have changed.
+    // Returns the CRC-32C of the blocks of kFileBlock bytes that begin at multiples of `every` bytes: by default of all bytes.
+    uint32_t checksum(uint32_t crc = 0, uint64_t every = kFileBlock) const;
+    // Returns whether the file's size or its time of change differs from the last call's (at first: from the open's). If
+    // so, its content may have changed.
     bool touched();
   private:
     const Descriptor file;
@@ -92,11 +95,11 @@ struct FolderLock {
     bool exclusive = false;                                     // false: the file system has no flock
     bool holds(const std::string& path) const;                  // whether path is the locked folder
 };
-// Locks an existing folder; first releases what `lock` held. what: its name in errors, "the run folder". Returns false
-// if another process has locked or removed the folder. kExitWrite: it cannot be locked.
-bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what);
+// Locks an existing folder; first releases what `lock` held. Returns false if another process has locked or removed the
+// folder. kExitWrite: it cannot be locked.
+bool try_lock_folder(FolderLock* lock, const std::string& path);
 // Calls try_lock_folder. kExitWrite, which names the process, if that returns false; a warning if there is no flock.
-// cure: advice at the error's end.
+// what: the folder's name in errors, "the run folder". cure: advice at the error's end.
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
 // Checks that the folder still exists and is still locked; call it before a write. Locks it again if somebody has
 // removed .lock. kExitWrite: the folder was deleted, or another process has locked it.

@@ -19,10 +19,8 @@ struct Parser {
         die_content(format("%s: byte %zu", what, at), got, want);
     }
     char peek() const { return at < text.size() ? text[at] : '\0'; }    // no rule accepts a NUL in the text
-    bool take(char c) { return at < text.size() && text[at] == c && ++at; }
-    void space() {
-        while (take(' ') || take('\t') || take('\n') || take('\r')) {}
-    }
+    bool take(char c) { return peek() == c && ++at; }
+    void space() { at = std::min(text.find_first_not_of(" \t\n\r", at), text.size()); }
     bool token(char c) {
         space();
         return take(c);
@@ -57,7 +55,7 @@ struct Parser {
     static bool is_byte(uint32_t code) { return code >= 0xDC80 && code < 0xDD00; }
     uint32_t escape() {                                 // parses what follows a backslash
         static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
-        if (const size_t i = kFrom.find(peek()); i != kFrom.npos && ++at) return uint32_t(kTo[i]);
+        if (const size_t i = kFrom.find(peek()); i != kFrom.npos && ++at) return kTo[i];
         if (!take('u')) fail("one of \" \\ / b f n r t u");
         const uint32_t code = hex4();
         if (code < 0xD800 || code >= 0xE000 || (paths && is_byte(code))) return code;
@@ -72,12 +70,12 @@ struct Parser {
         while (!take('"')) {
             if (take('\\')) {
                 const uint32_t code = escape();
-                if (out && is_byte(code)) *out += char(code);
+                if (out && is_byte(code)) *out += code;
                 else if (out) append_utf8(out, code);
                 continue;
             }
             const size_t begin = at;
-            at = size_t(std::find_if_not(text.begin() + long(at), text.end(), plain) - text.begin());
+            at = std::find_if_not(text.begin() + at, text.end(), plain) - text.begin();
             if (at == begin) {
                 const Utf8Char c = decode_utf8(text.substr(at));
                 if (!c.valid || c.code < 0x20) fail("UTF-8 without control characters, up to a quote");
@@ -93,16 +91,16 @@ struct Parser {
     }
     void items(bool object, int depth) {                // parses what follows the bracket
         const char close = object ? '}' : ']';
-        std::vector<uint32_t> keys;     // the byte at which each begins
+        std::vector<size_t> keys;       // the byte at which each begins
         if (token(close)) return;
         do {
             space();
-            if (object && what) keys.push_back(uint32_t(at));
+            if (object && what) keys.push_back(at);
             if (object) key();
             value(depth);
         } while (token(','));
         if (!take(close)) fail(object ? "',' or '}'" : "',' or ']'");
-        const auto name = [&](uint32_t place) { return Json{text.substr(place)}.text(); };
+        const auto name = [&](size_t place) { return Json{text.substr(place)}.text(); };
         std::ranges::sort(keys, {}, name);              // fast enough for a vocabulary of 50,000 keys
         if (const auto twice = std::ranges::adjacent_find(keys, {}, name); twice != keys.end())
             die_content(format("%s: byte %zu", what, at), "key " + json_quote(name(*twice)) + " twice", "each once");
@@ -135,7 +133,6 @@ std::string_view raw(const Json& value) {               // the value's text as i
 }  // namespace
 
 Json parse_json(std::string_view text, const char* what, bool paths) {
-    if (text.size() > UINT32_MAX) die_content(what, std::to_string(text.size()) + " bytes of JSON", "less than 4 GiB");
     Parser parser{text, what, paths};
     parser.space();
     const size_t begin = parser.at;

@@ -51,7 +51,7 @@ struct JsonItems {
 std::string json_quote(std::string_view text, bool path = false);
 std::string json_shown(const Json& value);    // for "got X" in an error: short, whatever the value is
 std::string json_number(double x, int digits = 17); // "null" for NaN and infinities
-inline std::string json_number(float x) { return json_number(double(x), 9); }
+inline std::string json_number(float x) { return json_number(x, 9); }
 
 // One object on one line: JsonLine().add("step", 3).add("loss", 1.5).text()
 struct JsonLine {

@@ -16,7 +16,7 @@ struct Utf8Char {
 // character, at least 1. One U+FFFD replaces that part (Unicode 16, 3.9, "maximal subparts").
 inline Utf8Char decode_utf8(std::string_view text) {
     if (text.empty()) return {0, 0, false, true};
-    const uint8_t c = uint8_t(text[0]);
+    const uint8_t c = text[0];
     if (c < 0x80) return {c, 1, true, false};
     // Table 3-7 of the standard: the second byte's range rules out overlong forms, surrogates and codes above 10FFFF.
     const uint32_t want = c >= 0xC2 && c <= 0xDF ? 2 : (c & 0xF0) == 0xE0 ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
@@ -25,7 +25,7 @@ inline Utf8Char decode_utf8(std::string_view text) {
     uint32_t code = c & (0x7Fu >> want);
     for (uint32_t i = 1; i < want; i++) {
         if (i >= text.size()) return {0, i, false, true};
-        const uint8_t next = uint8_t(text[i]);
+        const uint8_t next = text[i];
         if (next < (i == 1 ? low : 0x80) || next > (i == 1 ? high : 0xBF)) return {0, i, false, false};
         code = code << 6 | (next & 0x3F);
     }
@@ -34,8 +34,8 @@ inline Utf8Char decode_utf8(std::string_view text) {
 
 inline void append_utf8(std::string* out, uint32_t code) {
     const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // continuation bytes
-    *out += char(more ? 0x7F80 >> more | code >> 6 * more : code);
-    for (int k = more - 1; k >= 0; k--) *out += char(0x80 | (code >> 6 * k & 0x3F));
+    *out += more ? 0x7F80 >> more | code >> 6 * more : code;
+    for (int k = more - 1; k >= 0; k--) *out += 0x80 | (code >> 6 * k & 0x3F);
 }
 
 // Decodes a stream of bytes to text without cutting a UTF-8 character: holds back up to 3 bytes. Bytes that are not

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
@@ -12,7 +11,6 @@
 #include <sys/wait.h>
 #include <type_traits>
 #include <unistd.h>
-#include <utility>
 #include "src/base/common.h"
 #include "src/base/file.h"
 
@@ -35,7 +33,7 @@ std::string shown(const std::string& text) { return text.empty() ? "nothing" : t
 // ---- text <-> value
 
 static bool takes_any_text(const Option& option) {
-    return std::ranges::any_of(option.value, [](char c) { return c >= 'A' && c <= 'Z'; });
+    return option.value.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") != option.value.npos;
 }
 
 std::string value_text(const Option& option) {
@@ -52,13 +50,13 @@ std::string value_text(const Option& option) {
 // Reads a number. A whole number in digits is exact; in other forms (2.5e3, 512k, 2M) it may be up to 2^53.
 template <class T> static bool parse_number(std::string_view text, const Limits& limits, T* out) {
     constexpr bool kWhole = std::is_integral_v<T>;
-    if (kWhole && parse_whole(text, out)) return limits.hold(double(*out));
+    if (kWhole && parse_whole(text, out)) return limits.hold(*out);
     const double unit = text.ends_with('k') ? 1e3 : text.ends_with('M') ? 1e6 : 1;
     double x;
     if (!parse_whole(text.substr(0, text.size() - (unit > 1)), &x) || !limits.hold(x *= unit)) return false;
     if (kWhole && (x != std::floor(x) || x > std::min(0x1p53, double(std::numeric_limits<T>::max())))) return false;
     *out = T(x);
-    return limits.hold(double(*out));           // a float is rounded
+    return limits.hold(*out);           // a float is rounded
 }
 
 bool set_option(const Option& option, const std::string& text) {
@@ -190,17 +188,17 @@ static std::string read_answer(int pipe, const std::function<void()>& progress) 
 std::string ask_tool(const std::string& what, const std::string& path, const Words& arguments,
                      const std::string& request, const std::function<void()>& progress) {
     const std::string name = format("%s: %s", what.c_str(), shown_path(path).c_str());
-    const auto fail = [&] { die(kExitOther, "%s: cannot be asked: %s", name.c_str(), std::strerror(errno)); };
     const Descriptor input(memfd_create("request", MFD_CLOEXEC));
-    int ends[2];
-    if (input.fd < 0 || pwrite(input.fd, request.data(), request.size(), 0) != ssize_t(request.size())) fail();
-    if (pipe2(ends, O_CLOEXEC) != 0) fail();
+    int ends[2] = {-1, -1};
+    const bool ready = input.fd >= 0 &&
+        pwrite(input.fd, request.data(), request.size(), 0) == ssize_t(request.size()) &&
+        pipe2(ends, O_CLOEXEC) == 0;
     const Descriptor ours(ends[0]);
     Descriptor theirs(ends[1]);
     signal(SIGCHLD, SIG_DFL);               // if it were ignored, as by our parent, waitpid would fail
     const std::vector<char*> argv = pointers(path, arguments);
-    const pid_t pid = fork();
-    if (pid < 0) fail();
+    const pid_t pid = ready ? fork() : -1;
+    if (pid < 0) die(kExitOther, "%s: cannot be asked: %s", name.c_str(), std::strerror(errno));
     if (pid == 0) {
         sigset_t all;
         sigfillset(&all);

@@ -2,8 +2,13 @@
 // files, rename), and keeps it after a power cut (fsync of folders). The file DONE shows that it is complete.
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <fcntl.h>
-#include "src/base/common.h"
+#include <future>
+#include <memory>
+#include <sys/resource.h>
+#include <unistd.h>
 #include "src/base/json.h"
 #include "src/checkpoint/safetensors.h"
 
@@ -27,26 +32,23 @@ static Done parse_done(const std::string& text, const char* what) {
     Done done;
     for (std::string_view rest = text; !rest.empty();) {
         const std::string line(next_word(&rest, '\n'));
-        long long step;
-        unsigned crc;
-        unsigned long long bytes;
+        DoneFile file;
         char name[65];
-        if (std::sscanf(line.c_str(), "step %lld", &step) == 1) done.step = step;
-        else if (std::sscanf(line.c_str(), "%8x %20llu %64[A-Za-z0-9._-]", &crc, &bytes, name) == 3)
-            done.files.push_back({name, bytes, crc});
+        if (std::sscanf(line.c_str(), "step %ld", &done.step) == 1) continue;
+        if (std::sscanf(line.c_str(), "%8x %20lu %64[A-Za-z0-9._-]", &file.crc, &file.bytes, name) == 3)
+            done.files.push_back({name, file.bytes, file.crc});
     }
     if (done_text(done) != text)
         die(kExitBadContent, "%s: it is damaged, or of another version of this program", what);
     return done;
 }
 
-static std::string step_name(int64_t step) { return format("step_%08lld", (long long)step); }
+static std::string step_name(int64_t step) { return format("step_%08ld", step); }
 
 // Returns the step of a name such as "step_00001000"; -1 for any other name.
 static int64_t step_of(const std::string& name) {
-    int64_t step = -1;
-    const bool good = name.starts_with("step_") && parse_whole(std::string_view(name).substr(5), &step);
-    return good && name == step_name(step) ? step : -1;
+    int64_t step;
+    return std::sscanf(name.c_str(), "step_%ld", &step) == 1 && name == step_name(step) ? step : -1;
 }
 
 // Returns the names of the folders PREFIXstep_N in ckpt/, largest step first.
@@ -244,4 +246,102 @@ void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {
     const std::string named = checkpoint_named(best);
     if (step_of(base_name(named)) > step || !is_directory(named)) remove_tree(best);
     name_best(out_dir, best_step);
+}
+
+// ---- saves in another thread
+
+struct Saver {
+    std::string out_dir;
+    int keep;
+    std::unique_ptr<float[]> copy;          // memory for a copy of all arrays; null: saves do not copy
+    int64_t step = 0;
+    double begin = 0;
+    CheckpointFiles files = {};
+    std::function<void()> before_commit = {};
+    std::future<Saved> result = {};         // the last member, so destroyed first: that waits for the writer
+};
+
+static std::atomic<bool> under_way{false};  // a save is under way in this process
+
+static Saved save(Saver* s) {
+    under_way = true;
+    Saved saved = {};
+    try {
+        s->before_commit();
+        saved.folder = write_checkpoint(s->out_dir, s->step, s->files, s->keep);
+    } catch (const Error& e) {
+        saved.error = e;
+    } catch (const std::exception& e) {     // such as std::bad_alloc
+        saved.error = {kExitOther, e.what()};
+    }
+    saved.seconds = now_seconds() - s->begin;
+    under_way = false;
+    return saved;
+}
+
+Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir, int keep) {
+    rlimit most;
+    getrlimit(RLIMIT_FSIZE, &most);
+    uint64_t weights = 0, state = 0, all = 0;
+    for (const NamedArray& array : files.arrays) {
+        const Arena& arena = array.arena(*files.arena);
+        (array.name.empty() ? weights : state) += count_parameters(arena.tensors) * sizeof(float);
+        all += arena.n;
+    }
+    const uint64_t want = std::max(weights, state);
+    if (most.rlim_cur < want)
+        die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
+            with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
+    // make_unique writes zeros to the memory, so that too little memory is noticed now and not in the first save.
+    return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(all) : nullptr};
+}
+
+void saver_destroy(Saver* s) { delete s; }
+
+void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::function<void()> before_commit) {
+    CHECK(!s->result.valid() && step >= 0, "saver_start: step %ld", step);
+    fault_point("ckpt_copy", 0, step);
+    s->begin = now_seconds();
+    s->step = step;
+    s->files = files;
+    s->before_commit = std::move(before_commit);
+    float* to = s->copy.get();
+    for (NamedArray& array : s->files.arrays) {
+        if (!s->copy) break;
+        const size_t n = array.arena(*files.arena).n;
+        std::copy_n(array.data, n, to);
+        array.data = std::exchange(to, to + n);
+    }
+    under_way = true;                       // here too, because the thread may begin later
+    s->result = std::async(save, s);        // if no thread can be started, saver_result runs save
+}
+
+bool saver_ready(const Saver* s) {
+    return s && s->result.valid() && s->result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+}
+
+Saved saver_result(Saver* s) {
+    for (Countdown left{"the save"}; !saver_ready(s); usleep(1000)) left.at();
+    return s->result.get();
+}
+
+Saved saver_retry(Saver* s, double patience, const std::function<bool()>& stop) {
+    Saved saved = saver_result(s);
+    const bool stopped = stop();            // a request that came earlier does not end the wait
+    const double begin = now_seconds();
+    for (int tick = 0; saved.error.code == kExitWrite; tick++) {
+        const double left = begin + patience - now_seconds();
+        if (left <= 0 || (stop() && !stopped)) break;
+        if (tick % 300 == 0)
+            warn("not saved: %s; the last save is tried again for %.0f seconds more, or until a signal to stop",
+                 saved.error.message.c_str(), left);
+        usleep(100000);
+        s->files.progress();                // waiting counts as progress
+        if (tick % 20 == 19) saved = save(s);
+    }
+    return saved;
+}
+
+void saver_wait(double seconds) {
+    for (const double end = now_seconds() + seconds; under_way && now_seconds() < end;) usleep(1000);
 }

@@ -1,7 +1,6 @@
 // safetensors.cpp -- see safetensors.h.
 #include "src/checkpoint/safetensors.h"
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include "src/base/common.h"
@@ -13,10 +12,8 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
     return "[" + join(sizes, ",") + "]";
 }
 
-static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * spec.cols; }
-
 std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
-    const uint64_t cols = spec.cols, n = file_elements(spec);
+    const uint64_t cols = spec.cols, n = spec.file_rows * cols;
     if (spec.rows == 0) return {};
     if (spec.transposed) return {{spec.name, {cols, spec.file_rows}, 0, n}};
     std::vector<FileTensor> tensors;
@@ -26,7 +23,7 @@ std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
         if (spec.matrix) tensors.back().shape.push_back(cols);
         begin += spec.repeated ? 0 : tensors.back().n;
     }
-    CHECK(spec.repeated || begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, size_t(n));
+    CHECK(spec.repeated || begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, n);
     return tensors;
 }
 
@@ -40,8 +37,8 @@ static void transpose(float* out, const float* in, size_t rows, size_t cols) {
 }
 
 static float half_to_float(uint16_t h) {
-    const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3FF;
-    if (exponent == 0) return (sign ? -1.0f : 1.0f) * float(fraction) * 0x1p-24f;       // zero and denormals, exact
+    const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 0x3FF;
+    if (exponent == 0) return (sign ? -1.0f : 1.0f) * fraction * 0x1p-24f;       // zero and denormals, exact
     return std::bit_cast<float>(sign | (exponent == 31 ? 0xFFu : exponent + 112) << 23 | fraction << 13);
 }
 
@@ -67,10 +64,10 @@ bool SafeTensor::read(uint64_t first, size_t n, float* out) const {
     return known;
 }
 
-static void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
-    const float* const bad = std::find_if(x, x + n, [](float v) { return !std::isfinite(v); });
-    if (bad == x + n) return;
-    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(), bad - x, plain(*bad),
+static void check_finite(int code, std::span<const float> x, const std::string& tensor, const char* then) {
+    const auto bad = std::ranges::find_if_not(x, [](float v) { return std::isfinite(v); });
+    if (bad == x.end()) return;
+    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(), bad - x.begin(), plain(*bad),
         then);
 }
 
@@ -93,7 +90,7 @@ static Beginning beginning_of(const Arena& arena, const std::vector<NamedArray>&
             }
     std::string text = header.text();
     text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');        // so that the data are aligned in a mapped file
-    file.bytes = bytes_of(uint64_t(text.size())) + text;
+    file.bytes = bytes_of(text.size()) + text;
     file.size = file.bytes.size() + at;
     for (SafeTensor& t : file.tensors) t.begin += file.bytes.size();
     return file;
@@ -108,9 +105,9 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         for (size_t i = 0; i < arena.tensors.size(); i++) {
             const Arena& own = array.arena(arena);
             const TensorSpec& spec = own.tensors[i];
-            const size_t n = file_elements(spec);
+            const size_t n = spec.file_rows * spec.cols;
             const float* values = array.data + own.offset[i];
-            check_finite(kExitOther, values, n, spec.name, "the model is not saved");
+            check_finite(kExitOther, {values, n}, spec.name, "the model is not saved");
             if (spec.transposed) {
                 buffer.resize(n);
                 transpose(buffer.data(), values, spec.file_rows, spec.cols);
@@ -122,18 +119,6 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         }
 }
 
-// Reads a tensor into `values`, at most its first `most` elements. buffer: scratch memory that all tensors share.
-static void read_tensor(const TensorSpec& spec, const FileTensor& want, const SafeTensor& t, float* values, size_t most,
-                        std::vector<float>* buffer) {
-    const bool at_once = !spec.transposed && want.n <= most;
-    if (!at_once) buffer->resize(std::max(buffer->size(), want.n));
-    float* const to = at_once ? values : buffer->data();
-    CHECK(t.read(0, want.n, to), "tensor %s: dtype %s", want.name.c_str(), t.dtype.c_str());
-    check_finite(kExitBadContent, to, want.n, t.file->path + ": " + want.name, "take another checkpoint");
-    if (spec.transposed) transpose(values, to, spec.cols, spec.file_rows);
-    else if (!at_once) std::copy_n(to, most, values);
-}
-
 void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, const Arena& arena, float* values) {
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;
@@ -141,11 +126,16 @@ void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, cons
     auto next = tensors.begin();
     for (size_t i = 0; i < arena.tensors.size(); i++) {
         left.at(i);
-        const TensorSpec& own = arena.tensors[i];
-        for (const FileTensor& want : file_tensors(theirs.tensors[i])) {
+        const TensorSpec &own = arena.tensors[i], &spec = theirs.tensors[i];
+        for (const FileTensor& want : file_tensors(spec)) {
             CHECK(next != tensors.end(), "tensor %s: it is missing", want.name.c_str());
-            read_tensor(theirs.tensors[i], want, *next++, values + arena.offset[i] + want.begin,
-                        own.rows * own.cols - want.begin, &buffer);
+            const SafeTensor& t = *next++;
+            buffer.resize(want.n);
+            CHECK(t.read(0, want.n, buffer.data()), "tensor %s: dtype %s", want.name.c_str(), t.dtype.c_str());
+            check_finite(kExitBadContent, buffer, t.file->path + ": " + want.name, "take another checkpoint");
+            float* const to = values + arena.offset[i] + want.begin;
+            if (spec.transposed) transpose(to, buffer.data(), spec.cols, spec.file_rows);
+            else std::copy_n(buffer.data(), std::min(want.n, own.rows * own.cols - want.begin), to);
         }
     }
 }

@@ -1,46 +1,46 @@
-// data.cpp -- opens the data, for which it asks build/prep, and reads samples from them.
+// data.cpp -- opens the data, for which it asks build/prep, and reads samples from them. Numbers in the folder that
+// build/prep writes (docs/data.md) are held to the sizes of files before they decide an allocation.
 #include "src/data/data.h"
 #include <algorithm>
 #include <climits>
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/json.h"
 #include "src/base/words.h"
 
-using ull = unsigned long long;
-
 void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
-    CHECK(first <= tokens && n <= tokens - first, "token %llu of %llu", ull(first + n), ull(tokens));
+    CHECK(first <= tokens && n <= tokens - first, "token %lu of %lu", first + n, tokens);
     const uint64_t at = offset + (begin + first) * width;
     std::vector<char> bytes(n * width);
     file->read(at, bytes.data(), bytes.size());
     for (size_t i = 0; i < n; i++) {
         uint64_t raw = 0;
-        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : width == 4 ? 4 : 8);  // bytes may be unaligned
+        std::memcpy(&raw, &bytes[i * width], width);
         const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
         if (token >= uint64_t(vocab_size))
-            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %llu, want less than %d, the vocabulary; is it "
-                "the right --tokenizer?", file->path.c_str(), ull(begin + first + i), ull(at + i * width), ull(token),
-                vocab_size);
-        out[i] = int(raw);
+            die(kExitBadContent, "data: %s: token %lu (byte %lu): got %lu, want less than %d, the vocabulary; is it the "
+                "right --tokenizer?", file->path.c_str(), begin + first + i, at + i * width, token, vocab_size);
+        out[i] = raw;
     }
 }
 
 void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size) const {
-    CHECK(i < samples, "sample %llu of %llu", ull(i), ull(samples));
-    const size_t k = size_t(std::upper_bound(first.begin(), first.end(), i) - first.begin()) - 1;
-    std::vector<int> tokens(size_t(T) + 1);
-    shards[k].read((i - first[k]) * uint64_t(T), tokens.size(), tokens.data(), vocab_size);
-    const bool masked = shards[k].masked;
-    std::transform(tokens.begin(), tokens.end() - 1, inputs, [=](int t) { return masked ? t & INT32_MAX : t; });
-    std::transform(tokens.begin() + 1, tokens.end(), targets, [](int t) { return std::max(t, -1); });
+    CHECK(i < samples, "sample %lu of %lu", i, samples);
+    const size_t k = std::ranges::upper_bound(first, i) - first.begin() - 1;
+    std::vector<int> tokens(T + 1);
+    shards[k].read((i - first[k]) * T, tokens.size(), tokens.data(), vocab_size);
+    for (int t = 0; t < T; t++) {
+        inputs[t] = shards[k].masked ? tokens[t] & INT32_MAX : tokens[t];
+        targets[t] = std::max(tokens[t + 1], -1);
+    }
 }
 
 uint64_t Dataset::trained(uint64_t i, int vocab_size) const {
-    if (!shards[0].masked) return uint64_t(T);
-    std::vector<int> inputs(static_cast<size_t>(T)), targets(inputs.size());
+    if (!shards[0].masked) return T;
+    std::vector<int> inputs(T), targets(T);
     sample(i, inputs.data(), targets.data(), vocab_size);
-    return uint64_t(std::ranges::count_if(targets, [](int t) { return t >= 0; }));
+    return std::ranges::count_if(targets, [](int t) { return t >= 0; });
 }
 
 uint64_t Dataset::batches(int B, int64_t most) const {
@@ -48,24 +48,13 @@ uint64_t Dataset::batches(int B, int64_t most) const {
     return most > 0 ? std::min(uint64_t(most), all) : all;
 }
 
-uint64_t blocks_crc(const InputFile& file, uint64_t every) {
-    uint32_t crc = 0;
-    std::vector<char> block(kBlock);
-    for (uint64_t at = 0; at < file.size; at += every) {
-        const size_t bytes = size_t(std::min(kBlock, file.size - at));
-        file.read(at, block.data(), bytes);
-        crc = crc32c(crc, block.data(), bytes);
-    }
-    return crc;
-}
-
 void check_unchanged(const Dataset& part) {
     for (const Shard& s : part.shards) {
         if (!s.every || !s.file->touched()) continue;
-        if (blocks_crc(*s.file, s.every) != s.crc)
+        if (s.file->checksum(0, s.every) != s.crc)
             die(kExitBadContent, "data: %s: it has changed while the run reads it; restore it and resume from the last "
                 "checkpoint, or begin a new run", s.file->path.c_str());
-        if (s.every > kBlock)
+        if (s.every > kFileBlock)
             warn("data: %s: written to while the run reads it; the blocks that are compared are the same",
                  s.file->path.c_str());
     }
@@ -77,10 +66,6 @@ std::string find_data_file(const std::string& name, const char* what_to_do) {
         if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path)) return path;
     if (file_exists("data/" + name)) return "data/" + name;
     die(kExitNoInput, "%s: it is not beside the program; %s", name.c_str(), what_to_do);
-}
-
-std::string find_story(const char* name) {
-    return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
 }
 
 ModelTexts read_model_texts(const std::string& folder) {
@@ -98,9 +83,96 @@ void require_samples(const Data& data, bool evaluates) {
         if (!d->shards.empty() && d->shards[0].masked)
             die(kExitBadContent, "data: %s: got no %s conversation with an answer within its first %d tokens, want one "
                 "or more; give a larger --seq-len", d->path.c_str(), part, d->T);
-        die(kExitBadContent, "data: %s: got %s %s tokens, want at least %llu in one piece; give more text or a smaller "
-            "--seq-len", d->path.c_str(), with_commas(d->tokens).c_str(), part, ull(d->T) + 1);
+        die(kExitBadContent, "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
+            "--seq-len", d->path.c_str(), with_commas(d->tokens).c_str(), part, d->T + 1);
     }
+}
+
+// ---- the folder that build/prep has written
+
+// Skips all but whole numbers >= 0.
+template <class T> static std::vector<T> parse_list(const Json& json) {
+    std::vector<T> list;
+    uint64_t n = 0;
+    for (JsonItems i(json); i.next();)
+        if (i.value.as_u64(&n)) list.push_back(T(n));
+    return list;
+}
+
+static Shard read_shard(const Json& json, const std::string& folder, const char* what) {
+    const std::string path = path_join(folder, json.get_string("file", what));
+    const auto number = [&](const char* key) { return json.get_u64(key, what); };
+    const Shard s = {.file = std::make_shared<InputFile>(path, "data"), .width = number("width"),
+                     .offset = number("offset"), .begin = number("begin"), .tokens = number("tokens"),
+                     .every = number("every"), .crc = number("crc32c"),
+                     .masked = json.at("masked", what).text() == "true"};
+    if (s.width != 2 && s.width != 4 && s.width != 8) refuse(what, "width", json.at("width", what), "2, 4 or 8");
+    const uint64_t size = s.file->size, has = (size - std::min(s.offset, size)) / s.width;
+    if (s.tokens == 0 || s.begin > has || s.tokens > has - s.begin)
+        die_content("data: " + path, with_commas(has) + " tokens", "those that " + std::string(what) + " lists");
+    return s;
+}
+
+static Dataset read_dataset(const Json& json, const std::string& folder, int T, const char* what) {
+    Dataset d = {.T = T};
+    if (!json) return d;
+    d.path = json.get_string("path", what);
+    d.hash = json.get_string("hash", what);
+    for (JsonItems i(json.find("shards")); i.next();) {
+        const Shard s = read_shard(i.value, folder, what);
+        d.first.push_back(d.samples);
+        d.samples += (s.tokens - 1) / T;
+        d.tokens += s.tokens;
+        d.shards.push_back(s);
+    }
+    d.first.push_back(d.samples);
+    return d;
+}
+
+// Reads the bytes of all tokens: for each a length of 4 bytes, and the bytes.
+static std::vector<std::string> read_table(const std::string& path) {
+    const std::string table = read_file(path);
+    std::vector<std::string> all;
+    size_t at = 0;
+    for (uint32_t length; table.size() - at >= sizeof length; at += length) {
+        std::memcpy(&length, &table[at], sizeof length);
+        at += sizeof length;
+        if (length > table.size() - at) break;
+        all.push_back(table.substr(at, length));
+    }
+    if (at != table.size()) die_content(path, "a token that is cut short", "whole ones");
+    return all;
+}
+
+static Vocabulary read_vocabulary(const Json& json, const std::string& folder, const char* what) {
+    const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
+    const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
+    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"),
+                    .ends = parse_list<int>(json.at("ends", what)),
+                    .documents = {number("begin"), number("end")},
+                    .untrained = parse_list<int>(json.at("untrained", what)),
+                    .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe"),
+                    .bytes = read_table(path_join(folder, json.get_string("bytes", what)))};
+    for (JsonItems i(json.at("files", what)); i.next();)
+        v.files.push_back({base_name(i.value.text()), read_file(path_join(folder, i.value.text()))});
+    return v;
+}
+
+Data read_data(const std::string& folder, int T) {
+    const std::string path = path_join(folder, "manifest.json"), text = read_file(path);
+    const char* const what = path.c_str();
+    const Json json = parse_json(text, what, true);
+    Data data = {.train = read_dataset(json.find("train"), folder, T, what),
+                 .val = read_dataset(json.find("val"), folder, T, what),
+                 .vocab_size = int(json.get_u64("vocab_size", what)), .start = parse_list<int>(json.find("start"))};
+    data.train.description = json.get_string("description", what);
+    if (const Json vocabulary = json.find("vocabulary"))
+        data.vocabulary = read_vocabulary(vocabulary, folder, what);
+    if (const uint64_t rows = data.vocabulary.bytes.size(); rows && rows != uint64_t(data.vocab_size))
+        refuse(what, "vocab_size", json.at("vocab_size", what), std::to_string(rows));
+    if (std::ranges::any_of(data.start, [&](int token) { return token < 0 || token >= data.vocab_size; }))
+        refuse(what, "start", json.at("start", what), "tokens of the vocabulary");
+    return data;
 }
 
 // Runs build/prep, which gets the model's text files from its standard input: this host may not see the run's folder.
@@ -117,7 +189,7 @@ static std::string ask_prep(const DataOptions& o, Comm* comm) {
 
 // Returns the folder with the data.
 static std::string find_folder(const DataOptions& o, Comm* comm) {
-    if (o.prep.empty()) return parent_folder(find_story("stories/manifest.json"));
+    if (o.prep.empty()) return parent_folder(find_data_file("stories/manifest.json"));
     if (!comm) return ask_prep(o, comm);
     char* const folder = comm_shared<char>(comm, PATH_MAX, "the path of the data");
     if (comm->local_rank == 0) ask_prep(o, comm).copy(folder, PATH_MAX - 1);

@@ -13,6 +13,7 @@
 // Each conversation (tools/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,17 +33,13 @@ struct Shard {
     uint64_t width = 2;                 // bytes of a token: 2, 4 or 8, unsigned, little-endian
     uint64_t offset = 0;                // where the file's first token begins, in bytes
     uint64_t begin = 0, tokens = 0;     // number of the first token in the file; how many tokens
-    uint64_t every = 0, crc = 0;        // blocks_crc(file, every) at the start; 0: it is a file of the cache
+    uint64_t every = 0, crc = 0;        // file->checksum(0, every) at the start; 0: it is a file of the cache
     bool masked = false;                // some tokens have the bit kUntrained
 
     // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call it. kExitBadContent
     // if a token is not below vocab_size.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
-
-// Returns the CRC-32C of the blocks of kBlock bytes that begin at multiples of `every` bytes.
-constexpr uint64_t kBlock = 64 << 10;
-uint64_t blocks_crc(const InputFile& file, uint64_t every);
 
 struct Dataset {
     std::vector<Shard> shards = {};
@@ -73,8 +70,8 @@ ModelTexts read_model_texts(const std::string& folder);
 
 struct DataOptions {
     std::vector<std::string> prep = {};     // options of `build/prep --answer`; none: the built-in stories, in bytes
-    ModelTexts init = {};                   // text files of the model that the run starts from
-    std::string cache = {};                 // folder for prepared texts if the user has no cache; may be ""
+    ModelTexts init;                        // text files of the model that the run starts from
+    std::string cache;                      // folder for prepared texts if the user has no cache; may be ""
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty
 };
@@ -84,19 +81,19 @@ struct DataOptions {
 struct Vocabulary {
     std::string name = "none";              // "byte", "gpt2" or the tokenizer's file; "none": tokens have no text
     int tokens = 0;                         // the tokenizer's number of tokens; a model may have more
-    std::vector<int> ends = {};             // tokens that end a text or a turn
-    DocumentTokens documents = {};          // the tokens before and behind each document
-    std::vector<int> untrained = {};        // control tokens of the data whose rows in --init's weights are untrained
+    std::vector<int> ends;                  // tokens that end a text or a turn
+    DocumentTokens documents;               // the tokens before and behind each document
+    std::vector<int> untrained;             // control tokens of the data whose rows in --init's weights are untrained
     std::string config = "{}";              // members for config.json: which tokens begin and end a text
     bool chats = false;                     // the training data are conversations
     bool is_bpe = false;                    // the tokenizer is BPE, so GGUF can express it
-    std::vector<std::string> bytes = {};    // one per id of the model; empty for control tokens and unused ids
+    std::vector<std::string> bytes;         // one per id of the model; empty for control tokens and unused ids
     std::vector<std::pair<std::string, std::string>> files = {};    // names and contents of the tokenizer's files
 
     bool has_text() const { return !bytes.empty(); }
     // Returns a token's bytes. Control tokens and unused ids give an empty string.
     std::string_view text(int token) const {
-        return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
+        return size_t(token) < bytes.size() ? bytes[token] : std::string_view();
     }
 };
 
@@ -119,8 +116,8 @@ void require_samples(const Data& data, bool evaluates);
 Data open_data(const DataOptions& options, Comm* comm);
 // Returns the path of data/NAME beside the program, in build/ there, one or two folders above it, or in ./data.
 // kExitNoInput: it is in none of them; what_to_do ends that message.
-std::string find_data_file(const std::string& name, const char* what_to_do);
-std::string find_story(const char* name);       // finds a file of the built-in text
+std::string find_data_file(const std::string& name, const char* what_to_do =
+                               "run ninja, which makes the built-in text, or give --data");
 
 // Which sample comes next is a pure function of (seed, epoch, position). The only state is the step.
 // Returns element i < n of a permutation of 0..n-1 that (seed, epoch) selects.
@@ -150,12 +147,12 @@ struct BatchLoader {
     Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch of the run, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
-    std::function<Step()> prepare();
+    std::shared_future<Step> prepare();
     const Dataset& data;
     const Sampler sampler;
     const int vocab_size, first_batch, last_batch;
     uint64_t step;                                              // the next step to prepare
     Step given;                                                 // the step from which next() returns batches
     size_t taken = 0;                                           // how many of its batches next() has returned
-    std::function<Step()> coming;                               // waits for the step after it, which a thread prepares
+    std::shared_future<Step> coming;                            // the step after it, which a thread prepares
 };

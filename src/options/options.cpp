@@ -191,7 +191,7 @@ std::vector<Option> option_table(Options* o) {
         {"samples", "N", "how many, each by random numbers of its own", &o->samples, "num-samples -n", kContext},
         {"temperature", "X", "0 = always the likeliest token", &o->temperature},
         {"top-k", "N", "choose among the N likeliest tokens; 0 = all", &o->top_k},
-        {"top-p", "P", "and those of this probability together", &o->top_p, "", {"> 0 and <= 1", 0, 1, true}},
+        {"top-p", "P", "and those of this probability together", &o->top_p, "", kShare},
         {"max-tokens", "N", "length of a sample", &o->max_tokens, "max-new-tokens -g", kContext},
     });
     return rows;
@@ -461,7 +461,7 @@ static const std::vector<ScheduleInfo> kSchedules = {
     // Warm-up, stable, decay: arXiv 2404.06395.
     {"wsd", "stays, then straight down", [](const ScheduleStep& s) {
         return straight_down(s, s.hyper[0] * double(s.steps));
-    }, {{"decay-frac", 0.2, {"> 0 and <= 1", 0, 1, true}, "", "part of all steps in which the rate goes down"}}},
+    }, {{"decay-frac", 0.2, kShare, "", "part of all steps in which the rate goes down"}}},
 };
 
 const std::vector<ScheduleInfo>& all_schedules() { return kSchedules; }

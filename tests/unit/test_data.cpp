@@ -798,7 +798,7 @@ TEST(hash_is_of_the_content) {
     // Two files are not one, and their order counts.
     const std::vector<std::string> ab = {f.add("x", "ab"), f.add("y", "c")}, ba = {ab[1], ab[0]},
                                    other = {f.add("z", "a"), f.add("w", "bc")};
-    const auto hash = [](const std::vector<std::string>& files) { return content_hash(files, kBlock); };
+    const auto hash = [](const std::vector<std::string>& files) { return content_hash(files, kFileBlock); };
     EXPECT(hash(ab) != hash(ba) && hash(ab) != hash(other) && hash(ab) != hash({ab[0], f.add("u", "d")}) &&
                hash(ab) != hash({f.add("v", "abc")}), "files");
 }

@@ -31,7 +31,7 @@ uint64_t bytes_of_files(const Source& source) {
 }
 
 // Returns a hash of all bytes of a text: an entry of the cache must not be taken for another text.
-std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files, kBlock))); }
+std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files, kFileBlock))); }
 
 std::string of_skipping(const Source& source) {
     return source.skip_bad_lines ? format(" without %d lines", source.skip_bad_lines) : "";
@@ -328,7 +328,7 @@ Data tokens_of(const TextChoice& c, const Source& source, const TextOptions& o, 
     const bool masked = source.is_masked();
     const std::string hash = hash_text(source);
     const uint64_t every = hashed_every(source.files);
-    std::string content = every > kBlock ? format("%016llx", ull(content_hash(source.files, every))) : hash;
+    std::string content = every > kFileBlock ? format("%016llx", ull(content_hash(source.files, every))) : hash;
     content += c.tokenizer.own_json(true) + of_skipping(source) + (c.tokenizer.names ? " names" : "");
     const int begin = c.tokenizer.begin, eot = c.tokenizer.eot;
     if (c.chat.form) content += c.chat.key;
@@ -349,7 +349,7 @@ Data open_token_files(const Source& source, bool split) {
     const uint64_t every = hashed_every(source.files);
     std::vector<uint32_t> crcs;
     const std::string content = format("%016llx", ull(content_hash(source.files, every, &crcs)));
-    if (every == kBlock) check_manifest(source.files, crcs);
+    if (every == kFileBlock) check_manifest(source.files, crcs);
     std::vector<Shard> shards;
     uint64_t count = 0;
     for (size_t i = 0; i < source.files.size(); i++) {
@@ -361,8 +361,8 @@ Data open_token_files(const Source& source, bool split) {
     const uint64_t cut = split ? nine_tenths_of(count) : count;
     Data data = {.train = cut_dataset(shards, source.path, content, 0, cut)};
     if (split) data.val = cut_dataset(shards, source.path, content, cut, count);
-    if (every > kBlock)
-        data.train.description = format("a resume compares 1 of %llu blocks of 64 KiB", ull(every / kBlock));
+    if (every > kFileBlock)
+        data.train.description = format("a resume compares 1 of %llu blocks of 64 KiB", ull(every / kFileBlock));
     return data;
 }
 

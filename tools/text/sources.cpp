@@ -237,10 +237,10 @@ std::string describe_files(const Source& train, const Source& val) {
 
 Sources find_sources(const TextOptions& o) {
     Sources s;
-    s.train = find_texts(o.data.empty() ? find_story("stories_train.jsonl") : o.data);
+    s.train = find_texts(o.data.empty() ? find_data_file("stories_train.jsonl") : o.data);
     if (!o.whole) s.val = take_validation(&s.train);
     if (!o.val_data.empty()) s.val = find_texts(o.val_data);
-    else if (o.data.empty()) s.val = find_texts(find_story("stories_val.jsonl"));
+    else if (o.data.empty()) s.val = find_texts(find_data_file("stories_val.jsonl"));
     if (o.data.empty()) s.train.path = "the built-in stories";
     if (o.data.empty() && o.val_data.empty()) s.val.path = s.train.path;
     s.train.skip_bad_lines = s.val.skip_bad_lines = o.skip_bad_lines;

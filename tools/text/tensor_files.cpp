@@ -6,6 +6,7 @@
 #include <set>
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "tools/text/reader.h"
 
 // The largest header is 16 MB. GPT-2 1558M needs 75 KB of header per state array, and a reduction may have many arrays.
 // The format's own limit is 100 MB.

@@ -6,26 +6,27 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "tools/text/reader.h"
 
 // ---- hashes, and what manifest.json says
 
 uint64_t hashed_every(const std::vector<std::string>& files) {
     uint64_t total = 0;
     for (const std::string& path : files) total += InputFile(path, "data").size;
-    return std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
+    return std::max<uint64_t>(1, ceil_div(total, kHashed)) * kFileBlock;
 }
 
 uint64_t content_hash(const std::vector<std::string>& files, uint64_t every, std::vector<uint32_t>* crcs) {
     uint64_t h = files.size();
     Countdown left{"checking the data", files.size(), "files"};
-    std::vector<char> block(kBlock);
+    std::vector<char> block(kFileBlock);
     for (size_t i = 0; i < files.size(); i++) {
         const InputFile file(files[i], "data");
         left.at(i);
         uint32_t crc = 0;
         h = hash_bytes(&file.size, sizeof file.size, h);
         for (uint64_t at = 0; at < file.size; at += every) {
-            const size_t bytes = size_t(std::min(kBlock, file.size - at));
+            const size_t bytes = size_t(std::min(kFileBlock, file.size - at));
             file.read(at, block.data(), bytes);
             h = hash_bytes(block.data(), bytes, h);
             crc = crc32c(crc, block.data(), bytes);

@@ -19,12 +19,12 @@ enum class Format {
 };
 Format format_of(const std::string& path);      // npy, llmc or raw; text for everything else
 
-// Returns the distance in bytes between the blocks that content_hash reads: kBlock, or more if there are more than
+// Returns the distance in bytes between the blocks that content_hash reads: kFileBlock, or more if there are more than
 // kHashed bytes in all.
 constexpr uint64_t kHashed = 1 << 30;
 uint64_t hashed_every(const std::vector<std::string>& files);
 // Returns a hash of the files' sizes and of their blocks that begin at multiples of `every` bytes, not of their names.
-// *crcs gets each file's blocks_crc.
+// *crcs gets each file's checksum of these blocks.
 uint64_t content_hash(const std::vector<std::string>& files, uint64_t every, std::vector<uint32_t>* crcs = nullptr);
 // Returns the hash that identifies a dataset. content: describes its files and tokenizer, and has " begin+count" for
 // its tokens in each shard.

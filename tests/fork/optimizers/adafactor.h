@@ -22,7 +22,7 @@ inline const OptimizerInfo adafactor_info = {
     .state = adafactor_rule::kArrays,
     .hyper = {
         {"decay-power", 0.8, kNotNegative, "", "of the steps so far, by which the squares' average slows down"},
-        {"eps1", 1e-30, {"> 0", 0, 1, true}, "", "added to squares of gradients"},
+        {"eps1", 1e-30, {"> 0", 0x1p-126, 1}, "", "added to squares of gradients"},
         {"eps2", 1e-3, kNotNegative, "", "least scale of a tensor"},
         {"clip-update", 1, kPositive, "", "largest root mean square of an update"},
     },
