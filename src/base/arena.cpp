@@ -29,7 +29,8 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
 }
 
 const TensorSpec& tensor_at(const Arena& arena, size_t element) {
-    return arena.tensors[std::ranges::upper_bound(arena.offset, element) - arena.offset.begin() - 1];
+    const auto next = std::ranges::upper_bound(arena.offset, element);
+    return arena.tensors[next - arena.offset.begin() - 1];
 }
 
 std::vector<Rates> arena_rates(const Arena& arena) {
@@ -42,16 +43,19 @@ std::vector<Rates> arena_rates(const Arena& arena) {
     return rates;
 }
 
-// Makes two normal numbers from two uniform numbers (Box and Muller 1958). 1 - u is never 0: its logarithm is finite.
+// Makes two normal numbers from two uniform numbers (Box and Muller 1958). 1 - u is never 0: its
+// logarithm is finite.
 static void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
-    const double radius = std::sqrt(-2.0 * same_log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
+    const double radius = std::sqrt(-2.0 * same_log(1.0 - uniform01(a))),
+                 angle = 2.0 * M_PI * uniform01(b);
     out[0] = float(std * radius * same_cos(angle));
     out[1] = float(std * radius * same_sin(angle));
 }
 
 // Writes the initial weights of the unit that begins at element `begin` of tensor t.
 static void init_unit(float* w, const TensorSpec& spec, size_t t, size_t begin, uint64_t seed) {
-    const size_t total = spec.file_rows * spec.cols, n = std::min(kUnit, total - std::min(total, begin));
+    const size_t total = spec.file_rows * spec.cols,
+                 n = std::min(kUnit, total - std::min(total, begin));
     std::fill_n(w, kUnit, 0.0f);
     if (spec.init_std == kOnes) std::fill_n(w, n, 1.0f);
     for (size_t i = 0; i < n && spec.init_std > 0; i += 4) {
@@ -69,7 +73,8 @@ void arena_init(float* weights, const Arena& arena, uint64_t seed) {
         for (size_t t = 0, unit = 0; t < arena.tensors.size(); t++) {
             const TensorSpec& spec = arena.tensors[t];
             for (size_t begin = 0; begin < spec.rows * spec.cols; begin += kUnit)
-                if (unit++ % workers == worker) init_unit(weights + arena.offset[t] + begin, spec, t, begin, seed);
+                if (unit++ % workers == worker)
+                    init_unit(weights + arena.offset[t] + begin, spec, t, begin, seed);
         }
     };
     std::vector<std::jthread> threads;

@@ -14,8 +14,10 @@
 namespace {
 
 constexpr char kWork[] = ".work-", kMade[] = ".made", kVariable[] = "LOCKSTEP_CACHE";
-constexpr int64_t kKeptSeconds = 3600;      // an entry used so recently is kept: a process may still read it
-constexpr useconds_t kPause = 200'000;      // microseconds between two looks at another process's work
+// An entry used so recently is kept: a process may still read it.
+constexpr int64_t kKeptSeconds = 3600;
+// Microseconds between two looks at another process's work.
+constexpr useconds_t kPause = 200'000;
 
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
@@ -41,17 +43,21 @@ bool can_use(const std::string& path) try {
     return false;
 }
 
-// Makes and returns a folder in the one for temporary files. kExitWrite: another user may have made it.
+// Makes and returns a folder in the one for temporary files. kExitWrite: another user may have made
+// it.
 std::string temporary_cache() {
     const std::string tmp = variable("TMPDIR");
-    const std::string path = path_join(tmp.empty() ? "/tmp" : tmp, format("lockstep-%u", unsigned(geteuid())));
+    const std::string path =
+        path_join(tmp.empty() ? "/tmp" : tmp, format("lockstep-%u", unsigned(geteuid())));
     struct stat info;
     if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-        die(kExitWrite, "cannot make a cache: %s: %s; set %s to a folder", path.c_str(), std::strerror(errno),
-            kVariable);
+        die(kExitWrite, "cannot make a cache: %s: %s; set %s to a folder", path.c_str(),
+            std::strerror(errno), kVariable);
     if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
-        die(kExitWrite, "cannot use the cache: %s: got something that is not this user's, want a folder of this "
-            "user; set %s to another one", path.c_str(), kVariable);
+        die(kExitWrite,
+            "cannot use the cache: %s: got something that is not this user's, want a folder of this "
+            "user; set %s to another one",
+            path.c_str(), kVariable);
     make_writable(path);
     return path;
 }
@@ -61,10 +67,12 @@ uint64_t size_limit() {
     if (text.empty()) return uint64_t(20) << 30;
     constexpr std::string_view kUnits = "kMG";
     const size_t unit = kUnits.find(text.back());
-    const std::string_view number = std::string_view(text).substr(0, text.size() - (unit != kUnits.npos));
+    const std::string_view number =
+        std::string_view(text).substr(0, text.size() - (unit != kUnits.npos));
     const int shift = unit == kUnits.npos ? 0 : 10 * (int(unit) + 1);
     if (uint64_t n; parse_whole(number, &n) && n <= UINT64_MAX >> shift) return n << shift;
-    die(kExitUsage, "LOCKSTEP_CACHE_SIZE: got %s, want a number of bytes, such as 500M or 20G", text.c_str());
+    die(kExitUsage, "LOCKSTEP_CACHE_SIZE: got %s, want a number of bytes, such as 500M or 20G",
+        text.c_str());
 }
 
 // Fsyncs a file, or a folder and all that is in it.
@@ -78,10 +86,13 @@ void sync_tree(const std::string& path) {
         die(kExitWrite, "write failed: %s: %s", path.c_str(), std::strerror(errno));
 }
 
-// Appends a line with CRC-32C, size and name to *lines for each file in folder/inside, and adds its size to *bytes.
-void add_files(const std::string& folder, const std::string& inside, std::string* lines, uint64_t* bytes) {
+// Appends a line with CRC-32C, size and name to *lines for each file in folder/inside, and adds its
+// size to *bytes.
+void add_files(const std::string& folder, const std::string& inside, std::string* lines,
+               uint64_t* bytes) {
     for (const std::string& name : list_directory(path_join(folder, inside))) {
-        const std::string file = inside.empty() ? name : inside + "/" + name, path = path_join(folder, file);
+        const std::string file = inside.empty() ? name : inside + "/" + name,
+                          path = path_join(folder, file);
         if (file == kMade) continue;
         if (is_directory(path)) {
             add_files(folder, file, lines, bytes);
@@ -93,7 +104,8 @@ void add_files(const std::string& folder, const std::string& inside, std::string
     }
 }
 
-// Returns what .made must contain for an entry: the bytes of all its files, and a line for each file.
+// Returns what .made must contain for an entry: the bytes of all its files, and a line for each
+// file.
 std::string inventory(const std::string& entry) {
     std::string lines;
     uint64_t bytes = 0;
@@ -109,8 +121,9 @@ bool is_whole(const std::string& entry) try {
     throw;
 }
 
-// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry. Where
-// nothing can be locked each process makes the entry in a folder of its own, and the first one's is taken.
+// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the
+// entry. Where nothing can be locked each process makes the entry in a folder of its own, and the
+// first one's is taken.
 struct Work {
     const std::string entry;
     std::string path;
@@ -118,7 +131,8 @@ struct Work {
     bool locked = false;
     Work(const std::string& folder, const std::string& name)
         : entry(path_join(folder, name)), path(path_join(folder, kWork + name)) {}
-    // Makes and locks the folder. Returns false if another process has locked it, or has just removed it.
+    // Makes and locks the folder. Returns false if another process has locked it, or has just
+    // removed it.
     bool try_lock() {
         if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
             die(kExitWrite, "cannot make folder: %s: %s", path.c_str(), std::strerror(errno));
@@ -170,23 +184,27 @@ struct Entry {
 std::vector<Entry> list_entries(const std::string& folder) {
     std::vector<Entry> entries;
     for (const std::string& name : list_directory(folder)) {
-        const std::string path = path_join(folder, name), made = read_kernel_file(path_join(path, kMade));
+        const std::string path = path_join(folder, name),
+                          made = read_kernel_file(path_join(path, kMade));
         std::string_view rest = made;
         struct stat info;
         uint64_t bytes;
         if (name[0] == '.' || stat(path.c_str(), &info) != 0) continue;
-        if (parse_whole(next_word(&rest, '\n'), &bytes)) entries.push_back({name, int64_t(info.st_mtime), bytes});
+        if (parse_whole(next_word(&rest, '\n'), &bytes))
+            entries.push_back({name, int64_t(info.st_mtime), bytes});
     }
     std::ranges::sort(entries, {}, &Entry::used);
     return entries;
 }
 
-// Removes the entry, unless it was used since it was listed or another process works on it. Renames it first, so that
-// it is never incomplete. Returns false if it is left, such as another user's entry, which this one may not remove.
+// Removes the entry, unless it was used since it was listed or another process works on it. Renames
+// it first, so that it is never incomplete. Returns false if it is left, such as another user's
+// entry, which this one may not remove.
 bool remove_entry(const std::string& folder, const Entry& entry) try {
     Work work(folder, entry.name);
     struct stat info;
-    if (!work.try_lock() || stat(work.entry.c_str(), &info) != 0 || info.st_mtime != entry.used) return false;
+    if (!work.try_lock() || stat(work.entry.c_str(), &info) != 0 || info.st_mtime != entry.used)
+        return false;
     work.clear();
     rename_file(work.entry, work.inside("old"));
     return true;
@@ -194,7 +212,8 @@ bool remove_entry(const std::string& folder, const Entry& entry) try {
     return false;
 }
 
-// Removes the folders that killed processes have left. Errors are ignored: some may belong to another user.
+// Removes the folders that killed processes have left. Errors are ignored: some may belong to
+// another user.
 void remove_leftovers(const std::string& folder) {
     for (const std::string& name : list_directory(folder)) try {
         if (name.starts_with(kWork)) Work(folder, name.substr(sizeof kWork - 1)).try_lock();
@@ -211,15 +230,16 @@ void make_room(const std::string& folder, uint64_t limit) {
     }
 }
 
-// Sets the entry's time to now. Returns false if the entry is absent or damaged. It is no error if the time cannot be
-// set.
+// Sets the entry's time to now. Returns false if the entry is absent or damaged. It is no error if
+// the time cannot be set.
 bool use(const std::string& entry) {
     if (!is_whole(entry)) return false;
     utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
     return true;
 }
 
-// Moves a damaged entry into the work folder. The lock is held, so no process can move away an entry made anew.
+// Moves a damaged entry into the work folder. The lock is held, so no process can move away an
+// entry made anew.
 void remove_damaged(const Work& work) {
     if (!file_exists(work.entry)) return;
     warn("the cache: %s: it is damaged, and made anew", work.entry.c_str());
@@ -234,10 +254,12 @@ std::string cache_folder(const std::string& otherwise) {
         make_writable(chosen);
         return chosen;
     } catch (const Error& error) {
-        die(kExitWrite, "%s: %s; set it to a folder that can be written", kVariable, error.message.c_str());
+        die(kExitWrite, "%s: %s; set it to a folder that can be written", kVariable,
+            error.message.c_str());
     }
     const std::string xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
-    if (xdg.starts_with("/") && can_use(path_join(xdg, "lockstep"))) return path_join(xdg, "lockstep");
+    if (xdg.starts_with("/") && can_use(path_join(xdg, "lockstep")))
+        return path_join(xdg, "lockstep");
     const std::string own = path_join(home, ".cache/lockstep");
     if (home.starts_with("/") && is_folder(home) && can_use(own)) return own;
     const std::string beside = path_join(otherwise, "cache");
@@ -266,20 +288,26 @@ static std::string find_or_make(const std::string& folder, const std::string& na
 }
 
 std::string cached(const std::string& folder, const std::string& name,
-                   const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting) {
-    CHECK(!name.empty() && name[0] != '.' && name.find('/') == name.npos, "%s as the name of an entry", name.c_str());
+                   const std::function<void(const std::string& into)>& make,
+                   const std::function<void()>& waiting) {
+    CHECK(!name.empty() && name[0] != '.' && name.find('/') == name.npos,
+          "%s as the name of an entry", name.c_str());
     try {
         return find_or_make(folder, name, make, waiting);
     } catch (const Error& error) {
         if (error.code != kExitWrite) throw;
-        die(kExitWrite, "%s; make room, or set %s to another folder", error.message.c_str(), kVariable);
+        die(kExitWrite, "%s; make room, or set %s to another folder", error.message.c_str(),
+            kVariable);
     }
 }
 
-void make_folder(const std::string& path, const std::function<void(const std::string& into)>& make) {
+void make_folder(const std::string& path,
+                 const std::function<void(const std::string& into)>& make) {
     make_directories(parent_folder(path));
     Work work(parent_folder(path), base_name(path));
-    if (!work.try_lock()) die(kExitWrite, "%s: another process makes it now; wait until that has ended", path.c_str());
+    if (!work.try_lock())
+        die(kExitWrite, "%s: another process makes it now; wait until that has ended",
+            path.c_str());
     work.make([&](const std::string& into) {
         make(into);
         sync_tree(into);

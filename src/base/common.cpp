@@ -91,7 +91,8 @@ std::string join(const std::vector<std::string>& words, const char* separator) {
 }
 
 std::string shell_quote(const std::string& word) {
-    static constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+:,@%=";
+    static constexpr char kPlain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+:,@%=";
     if (!word.empty() && word[0] != '-' && word.find_first_not_of(kPlain) == word.npos) return word;
     std::string quoted = "'";
     for (const char c : word) {
@@ -122,7 +123,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 double now_seconds() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 std::string clock_text(double seconds) {
@@ -134,7 +136,8 @@ void Countdown::at(uint64_t done) {
     const double now = now_seconds(), passed = now - began;
     if (now - printed < 10 || error_rank > 0) return;
     printed = now;
-    const std::string count = format(" %s of %s %s", with_commas(done).c_str(), with_commas(all).c_str(), unit);
+    const std::string count =
+        format(" %s of %s %s", with_commas(done).c_str(), with_commas(all).c_str(), unit);
     const double left = done ? passed / done * (all - done) : passed;
     std::fprintf(stderr, "%s%s, %s %s\n", escape_control(what).c_str(), done ? count.c_str() : "",
                  clock_text(left).c_str(), done ? "left" : "so far");

@@ -1,5 +1,6 @@
-// cpus.h -- what this process may use of the machine: CPUs, by its affinity mask and its cgroup's quota, and memory, by
-// the host's size and its cgroup's limit. How it starts a thread, and how a thread waits for another.
+// cpus.h -- what this process may use of the machine: CPUs, by its affinity mask and its cgroup's
+// quota, and memory, by the host's size and its cgroup's limit. How it starts a thread, and how a
+// thread waits for another.
 #pragma once
 #include <functional>
 #include <sched.h>
@@ -8,34 +9,41 @@
 #include <vector>
 #include "src/base/common.h"
 
-double cgroup_cpus(const std::string& root = "");       // the quota in CPUs; 0: none. root: a folder for /, in tests
+// Returns the quota in CPUs; 0: there is none. root: a folder for /, in tests.
+double cgroup_cpus(const std::string& root = "");
 cpu_set_t affinity_of(pid_t pid);                       // pid 0: this process
-int available_cpus();           // CPUs in the affinity mask; fewer if the quota or the environment allows fewer
-void check_threads(int wanted);                         // kExitUsage above 16 threads for each CPU, and above 256
+// Returns the number of CPUs in the affinity mask, or fewer if the quota or the environment allows
+// fewer.
+int available_cpus();
+void check_threads(int wanted);     // kExitUsage above 16 threads for each CPU, and above 256
 
-// Returns `threads`, or less if OMP_NUM_THREADS or SLURM_CPUS_PER_TASK allows less. ranks: how many ranks share the
-// CPUs of the Slurm task; 0: SLURM_CPUS_PER_TASK does not describe these ranks and is ignored.
+// Returns `threads`, or less if OMP_NUM_THREADS or SLURM_CPUS_PER_TASK allows less. ranks: how many
+// ranks share the CPUs of the Slurm task; 0: SLURM_CPUS_PER_TASK does not describe these ranks and
+// is ignored.
 int threads_by_environment(int threads, int ranks);
 
-// Returns how many threads a rank of this host gets, at least 1. masks: the CPUs that each of the host's ranks may use;
-// a CPU that k ranks may use counts 1/k. quota: CPUs for all these ranks together; 0: no limit.
+// Returns how many threads a rank of this host gets, at least 1. masks: the CPUs that each of the
+// host's ranks may use; a CPU that k ranks may use counts 1/k. quota: CPUs for all these ranks
+// together; 0: no limit.
 int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota);
 
-// Binds this thread, and the threads that it starts, to the CPUs next to a PCI device ("0000:1b:00.0"). Does nothing if
-// a launcher has bound it to some CPUs already, or if the machine does not say which CPUs are next to the device.
+// Binds this thread, and the threads that it starts, to the CPUs next to a PCI device
+// ("0000:1b:00.0"). Does nothing if a launcher has bound it to some CPUs already, or if the machine
+// does not say which CPUs are next to the device.
 void stay_near_device(const std::string& address);
 
-// How much memory this process may use, and the limit that decides it: the host's size, or the limit of a cgroup
-// (version 1 or 2) or of one of its parent groups.
-struct Allowance { double amount; std::string by; };        // by: the limit, "memory.max of /sys/fs/cgroup/job"
-Allowance allowed_memory(const std::string& root = "");     // bytes, swap included. root: a folder for /, in tests
+// How much memory this process may use, and by which limit: the host's size, or the limit of a
+// cgroup (version 1 or 2) or of one of its parent groups. by: "memory.max of /sys/fs/cgroup/job".
+struct Allowance { double amount; std::string by; };
+// Returns the bytes, swap included. root: a folder for /, in tests.
+Allowance allowed_memory(const std::string& root = "");
 
-// Calls visit(folder) for each cgroup that limits this process with `controller` ("cpu"): for its own group first, then
-// for each parent group.
+// Calls visit(folder) for each cgroup that limits this process with `controller` ("cpu"): for its
+// own group first, then for each parent group.
 void visit_cgroups(const std::string& root, const std::string& controller,
                    const std::function<void(const std::string& folder)>& visit);
 
-// Starts a thread that calls work(). what: names it in the error, kExitOther, if none can be started.
+// Starts a thread that calls work(). kExitOther: none can be started. what: its name in that error.
 std::jthread start_thread(const char* what, const std::function<void()>& work);
 
 // ---- waiting for another thread or process for a short time, without sleeping
@@ -48,9 +56,9 @@ inline void pause_cpu() {
 #endif
 }
 
-// Polls done() for at most `seconds` and returns whether it became true. After `keep` seconds it calls sched_yield
-// every 16 polls: the thread that it waits for may need this core. (4 ranks on 2 cores of an AMD EPYC: a barrier takes
-// 7 us with sched_yield and 55 us without.)
+// Polls done() for at most `seconds` and returns whether it became true. After `keep` seconds it
+// calls sched_yield every 16 polls: the thread that it waits for may need this core. (4 ranks on 2
+// cores of an AMD EPYC: a barrier takes 7 us with sched_yield and 55 us without.)
 template <class F> bool spin_until(double seconds, const F& done, double keep = 0) {
     for (const double start = now_seconds();;) {
         for (int i = 0; i < 16; i++, pause_cpu())

@@ -1,4 +1,5 @@
-// file.cpp -- calls the system directly and checks every result. An error names the path and the reason.
+// file.cpp -- calls the system directly and checks every result. An error names the path and the
+// reason.
 #include "src/base/file.h"
 #include <algorithm>
 #include <atomic>
@@ -16,7 +17,8 @@
 #include "src/base/common.h"
 #include "src/base/numbers.h"
 
-[[noreturn]] static void fail(int code, const char* what, const std::string& path, int error = errno) {
+[[noreturn]] static void fail(int code, const char* what, const std::string& path,
+                              int error = errno) {
     die(code, "%s: %s: %s", what, shown_path(path).c_str(), std::strerror(error));
 }
 
@@ -24,7 +26,8 @@ Descriptor::~Descriptor() {
     if (fd >= 0) ::close(fd);
 }
 
-// Returns the exit code for the errno of a failed read: no such file, a damaged medium, or unreadable at the moment.
+// Returns the exit code for the errno of a failed read: no such file, a damaged medium, or
+// unreadable at the moment.
 static int code_of(int error) {
     switch (error) {
         case ENOENT: case ENOTDIR: case ELOOP: case ENAMETOOLONG: case ENXIO: return kExitNoInput;
@@ -37,8 +40,8 @@ static int code_of(int error) {
     fail(code_of(error), code_of(error) == kExitOther ? "cannot be read now" : what, path, error);
 }
 
-// Repeats call() while it returns -1: at once after a signal, and up to five times in 3 seconds after an error that may
-// be temporary.
+// Repeats call() while it returns -1: at once after a signal, and up to five times in 3 seconds
+// after an error that may be temporary.
 template <class F> static auto patiently(const std::string& path, const F& call) {
     constexpr useconds_t kFirst = 100000, kLast = 1600000;
     for (useconds_t pause = kFirst;;) {
@@ -47,16 +50,21 @@ template <class F> static auto patiently(const std::string& path, const F& call)
         if (errno == EINTR) continue;
         const bool stays = code_of(errno) == kExitNoInput || errno == EACCES || errno == EPERM;
         if (stays || pause > kLast) return result;
-        if (pause == kFirst) warn("%s: %s; trying again", shown_path(path).c_str(), std::strerror(errno));
+        if (pause == kFirst)
+            warn("%s: %s; trying again", shown_path(path).c_str(), std::strerror(errno));
         usleep(pause);
         pause *= 2;
     }
 }
 
-// O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed, since Hugging Face's cache has them.
+// O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed, since Hugging
+// Face's cache has them.
 InputFile::InputFile(const std::string& path, const char* what)
-    : path(path), file(patiently(path, [&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); })) {
-    if (file.fd < 0 || patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read(what, path);
+    : path(path), file(patiently(path, [&] {
+          return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+      })) {
+    if (file.fd < 0 || patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0)
+        fail_read(what, path);
     size = info.st_size;
     if (S_ISREG(info.st_mode)) return;
     die(kExitNoInput, "%s: %s: got %s, want a regular file", what, shown_path(path).c_str(),
@@ -71,15 +79,18 @@ void InputFile::read(uint64_t offset, void* out, size_t bytes) const {
         const auto where = [&] { return path + ": byte " + std::to_string(offset + done); };
         if (n < 0) fail_read("cannot read", where());
         if (n == 0)
-            die(kExitBadContent, "cannot read: %s: the file was cut short while in use", where().c_str());
+            die(kExitBadContent, "cannot read: %s: the file was cut short while in use",
+                where().c_str());
         done += n;
     }
 }
 
 bool InputFile::touched() {
     const struct stat old = info;
-    if (patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read("cannot look up", path);
-    return old.st_size != info.st_size || std::memcmp(&old.st_ctim, &info.st_ctim, sizeof old.st_ctim) != 0;
+    if (patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0)
+        fail_read("cannot look up", path);
+    return old.st_size != info.st_size ||
+           std::memcmp(&old.st_ctim, &info.st_ctim, sizeof old.st_ctim) != 0;
 }
 
 uint32_t InputFile::checksum(uint32_t crc, uint64_t every) const {
@@ -118,7 +129,8 @@ static mode_t mode_of(const std::string& path) {
 bool file_exists(const std::string& path) { return mode_of(path) != 0; }
 bool is_directory(const std::string& path) { return S_ISDIR(mode_of(path)); }
 
-// This does not use std::filesystem's iterator, whose noexcept functions end the process when there is no memory.
+// This does not use std::filesystem's iterator, whose noexcept functions end the process when there
+// is no memory.
 std::vector<std::string> list_directory(const std::string& path) {
     std::vector<std::string> names;
     const auto list = [&] {
@@ -126,7 +138,8 @@ std::vector<std::string> list_directory(const std::string& path) {
         names.clear();
         if (folder) errno = 0;
         for (const dirent* e; folder && (e = ::readdir(folder.get())); errno = 0)
-            if (const std::string name = e->d_name; name != "." && name != ".." && name != "lost+found")
+            if (const std::string name = e->d_name;
+                name != "." && name != ".." && name != "lost+found")
                 names.push_back(name);
         return errno ? -1 : 0;
     };
@@ -141,11 +154,13 @@ void make_directories(const std::string& path) {
     if (path.empty() || is_there()) return;
     const std::string parent = parent_folder(without_slash(path));
     make_directories(parent);
-    if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);        // the name must survive a power cut
+    // The name must survive a power cut.
+    if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);
     const int error = errno;
     if (error == EEXIST && is_there()) return;
     if (const std::string target = link_text(path); !target.empty())
-        die(kExitWrite, "cannot make folder: %s: it is a link to %s, which is not there; mount its disk or make it",
+        die(kExitWrite,
+            "cannot make folder: %s: it is a link to %s, which is not there; mount its disk or make it",
             shown_path(path).c_str(), target.c_str());
     fail(kExitWrite, "cannot make folder", path, error);
 }
@@ -157,7 +172,7 @@ void sync_directory(const std::string& path) {
     const int error = errno;
     if (error == EIO || error == ENOSPC || error == EDQUOT || folder.fd < 0)
         fail(kExitWrite, "cannot sync folder", path);
-    if (!said.exchange(true))           // some network and shared file systems have no fsync of a folder
+    if (!said.exchange(true))   // some network and shared file systems have no fsync of a folder
         warn("%s: its file system cannot sync folders (%s): a power cut may lose a file's name",
              shown_path(path).c_str(), std::strerror(error));
 }
@@ -176,8 +191,8 @@ void require_space(const std::string& folder, uint64_t bytes, const char* what) 
     struct statvfs disk;
     if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
     if (const uint64_t got = disk.f_bavail * disk.f_frsize; got < bytes)
-        die(kExitWrite, "%s: %s: got %s bytes free, want about %s; make room", what, shown_path(folder).c_str(),
-            with_commas(got).c_str(), with_commas(bytes).c_str());
+        die(kExitWrite, "%s: %s: got %s bytes free, want about %s; make room", what,
+            shown_path(folder).c_str(), with_commas(got).c_str(), with_commas(bytes).c_str());
 }
 
 std::string without_slash(const std::string& path) {
@@ -186,8 +201,10 @@ std::string without_slash(const std::string& path) {
 
 std::string real_path(const std::string& path) {
     std::error_code error, ignored;         // there may be no current folder
-    const std::filesystem::path real = std::filesystem::weakly_canonical(without_slash(path), error);
-    const std::string below = real.lexically_relative(std::filesystem::current_path(ignored)).string();
+    const std::filesystem::path real =
+        std::filesystem::weakly_canonical(without_slash(path), error);
+    const std::string below =
+        real.lexically_relative(std::filesystem::current_path(ignored)).string();
     return error ? path : below.find_first_not_of(".-") == 0 ? below : real.string();
 }
 
@@ -213,7 +230,9 @@ std::string parent_folder(const std::string& path) {
     return parent.empty() ? "." : parent;
 }
 
-std::string path_join(const std::string& a, const std::string& b) { return (std::filesystem::path(a) / b).string(); }
+std::string path_join(const std::string& a, const std::string& b) {
+    return (std::filesystem::path(a) / b).string();
+}
 
 std::string program_path() {
     const std::string path = link_text("/proc/self/exe");
@@ -222,11 +241,13 @@ std::string program_path() {
 }
 
 FileWriter::FileWriter(const std::string& path)
-    : path(path), file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+    : path(path),
+      file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)) {
     if (file.fd < 0) fail(kExitWrite, "cannot create", path);
 }
 
-// A signal or a short write is no failure. Blocks of 1 MiB stay in the cache between the copy and the checksum.
+// A signal or a short write is no failure. Blocks of 1 MiB stay in the cache between the copy and
+// the checksum.
 void FileWriter::write(const void* data, size_t count) {
     for (const char* at = static_cast<const char*>(data); count > 0;) {
         const ssize_t n = ::write(file.fd, at, std::min(count, size_t(1) << 20));
@@ -241,8 +262,9 @@ void FileWriter::write(const void* data, size_t count) {
     }
 }
 
-// A failed fsync is never repeated: the kernel marks the pages clean, and a second call would report success (Rebello
-// et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+// A failed fsync is never repeated: the kernel marks the pages clean, and a second call would
+// report success (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC
+// 2020).
 void FileWriter::finish() {
     const bool synced = ::fsync(file.fd) == 0;
     const int error = errno;
@@ -252,7 +274,7 @@ void FileWriter::finish() {
 
 void write_file_atomic(const std::string& path, std::string_view content) {
     const std::string temporary = path + ".tmp" + std::to_string(::getpid());
-    ::unlink(temporary.c_str());                        // a killed process with the same pid may have left it
+    ::unlink(temporary.c_str());    // a killed process with the same pid may have left it
     try {
         FileWriter file(temporary);
         file.write(content.data(), content.size());
@@ -268,7 +290,8 @@ void write_file_atomic(const std::string& path, std::string_view content) {
 void remove_temporaries(const std::string& path) {
     const std::string folder = parent_folder(path), begin = base_name(path) + ".tmp";
     for (const std::string& name : list_directory(folder))
-        if (int pid; name.starts_with(begin) && parse_whole(std::string_view(name).substr(begin.size()), &pid))
+        if (int pid; name.starts_with(begin) &&
+                     parse_whole(std::string_view(name).substr(begin.size()), &pid))
             remove_tree(path_join(folder, name));
 }
 
@@ -277,7 +300,8 @@ static constexpr auto kCrc = [] {
     std::array<uint32_t, 256> table{};
     for (uint32_t b = 0; b < 256; b++) {
         table[b] = b;
-        for (int bit = 0; bit < 8; bit++) table[b] = table[b] >> 1 ^ (table[b] & 1 ? 0x82F63B78u : 0);
+        for (int bit = 0; bit < 8; bit++)
+            table[b] = table[b] >> 1 ^ (table[b] & 1 ? 0x82F63B78u : 0);
     }
     return table;
 }();
@@ -333,8 +357,10 @@ std::array<uint8_t, 32> sha256(std::string message) {
         auto s = hash;                                  // has the standard's variables a to h
         for (size_t t = 0; t < 64; t++) {
             const uint32_t a = s[0], b = s[1], c = s[2], e = s[4], f = s[5], g = s[6];
-            const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
-            const uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+            const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) +
+                                ((e & f) ^ (~e & g)) + k[t] + w[t];
+            const uint32_t t2 =
+                (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
             std::copy_backward(s.begin(), s.end() - 1, s.end());
             s[4] += t1;
             s[0] = t1 + t2;
@@ -346,18 +372,23 @@ std::array<uint8_t, 32> sha256(std::string message) {
     return digest;
 }
 
-// Hashes in four independent lanes, which hides the latency of the multiplications. A changed word always changes the
-// hash of its lane.
+// Hashes in four independent lanes, which hides the latency of the multiplications. A changed word
+// always changes the hash of its lane.
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
-    constexpr uint64_t kA = 0x9e3779b97f4a7c15, kB = 0xd6e8feb86659fd93;    // odd: 2^64 / golden ratio; from a mixer
+    // Two odd numbers: 2^64 / golden ratio, and one from a mixer.
+    constexpr uint64_t kA = 0x9e3779b97f4a7c15, kB = 0xd6e8feb86659fd93;
     uint64_t lane[4];
     for (uint64_t i = 0; i < 4; i++) lane[i] = mix64(seed + kA * (i + 1));
-    for (size_t at = 0; at <= bytes; at += 32) {                            // zeros fill up the last block
+    // The last block is filled up with zeros.
+    for (size_t at = 0; at <= bytes; at += 32) {
         uint64_t words[4] = {};
-        if (at < bytes) std::memcpy(words, static_cast<const char*>(data) + at, std::min<size_t>(bytes - at, 32));
+        if (at < bytes)
+            std::memcpy(words, static_cast<const char*>(data) + at,
+                        std::min<size_t>(bytes - at, 32));
         for (size_t i = 0; i < 4; i++) lane[i] = std::rotl(lane[i] ^ words[i] * kA, 29) * kB;
     }
-    uint64_t h = mix64(bytes);                                              // distinguishes these zeros from data
+    // The number of bytes distinguishes these zeros from data.
+    uint64_t h = mix64(bytes);
     for (const uint64_t x : lane) h = mix64(h ^ x);
     return h;
 }
@@ -366,27 +397,32 @@ uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
 
 static bool same_file(int fd, const std::string& path) {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
-bool FolderLock::holds(const std::string& path) const { return folder.fd >= 0 && same_file(folder.fd, path); }
+bool FolderLock::holds(const std::string& path) const {
+    return folder.fd >= 0 && same_file(folder.fd, path);
+}
 
 [[noreturn]] static void die_in_use(const char* what, const std::string& folder, const char* cure) {
     std::string by = read_kernel_file(path_join(folder, ".lock"));
     by = by.empty() ? "a process that does not say who" : by.substr(0, by.find('\n'));
-    die(kExitWrite, "%s is in use: %s: by %s; wait until that has ended%s", what, shown_path(folder).c_str(),
-        by.c_str(), cure);
+    die(kExitWrite, "%s is in use: %s: by %s; wait until that has ended%s", what,
+        shown_path(folder).c_str(), by.c_str(), cure);
 }
 
-// Opens and locks .lock in lock->held, again if another process has removed the file that this one has just opened.
-// Returns false if another process has locked or removed the folder.
+// Opens and locks .lock in lock->held, again if another process has removed the file that this one
+// has just opened. Returns false if another process has locked or removed the folder.
 static bool lock_file(FolderLock* lock) {
     const std::string path = path_join(lock->held, ".lock");
     constexpr int kFlags = O_NOFOLLOW | O_CLOEXEC;
     do {
         lock->file = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0666));
-        // In a group's folder it may be another user's, and only readable. Most file systems can lock it all the same.
-        if (lock->file.fd < 0 && errno == EACCES) lock->file = Descriptor(open(path.c_str(), O_RDONLY | kFlags));
+        // In a group's folder it may be another user's, and only readable. Most file systems can
+        // lock it all the same.
+        if (lock->file.fd < 0 && errno == EACCES)
+            lock->file = Descriptor(open(path.c_str(), O_RDONLY | kFlags));
         if (lock->file.fd < 0 && errno == ENOENT) return false;
         if (lock->file.fd < 0) fail(kExitWrite, "cannot lock", path);
         lock->exclusive = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0;
@@ -394,7 +430,8 @@ static bool lock_file(FolderLock* lock) {
     } while (!same_file(lock->file.fd, path));
     char host[65] = {};
     gethostname(host, sizeof host - 1);
-    if (ftruncate(lock->file.fd, 0) == 0) dprintf(lock->file.fd, "process %d on %s\n", getpid(), host);
+    if (ftruncate(lock->file.fd, 0) == 0)
+        dprintf(lock->file.fd, "process %d on %s\n", getpid(), host);
     return true;
 }
 
@@ -409,14 +446,16 @@ bool try_lock_folder(FolderLock* lock, const std::string& path) {
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure) {
     if (!try_lock_folder(lock, path)) die_in_use(what, path, cure);
     if (!lock->exclusive)
-        warn("%s: %s: its file system cannot lock files; let one process at a time write there", what,
-             shown_path(path).c_str());
+        warn("%s: %s: its file system cannot lock files; let one process at a time write there",
+             what, shown_path(path).c_str());
 }
 
 void check_lock(FolderLock* lock, const char* what) {
     const std::string now = link_text(lock->held), file = path_join(lock->held, ".lock");
     if (now.ends_with(" (deleted)") && !lock->holds(now))
-        die(kExitWrite, "the folder is gone: %s: it was deleted while this process wrote into it", now.c_str());
-    if (same_file(lock->file.fd, file) || errno != ENOENT) return;      // it may be that it cannot be looked up now
+        die(kExitWrite, "the folder is gone: %s: it was deleted while this process wrote into it",
+            now.c_str());
+    // It may be that it cannot be looked up now.
+    if (same_file(lock->file.fd, file) || errno != ENOENT) return;
     if (!lock_file(lock)) die_in_use(what, lock->held, "");
 }

@@ -1,4 +1,5 @@
-// json.cpp -- a recursive-descent parser. The same code first checks a text and later finds values in it.
+// json.cpp -- a recursive-descent parser. The same code first checks a text and later finds values
+// in it.
 #include "src/base/json.h"
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,8 @@ struct Parser {
         const std::string got = at < text.size() ? json_quote(text.substr(at, 1)) : "the end";
         die_content(format("%s: byte %zu", what, at), got, want);
     }
-    char peek() const { return at < text.size() ? text[at] : '\0'; }    // no rule accepts a NUL in the text
+    // No rule accepts a NUL in the text.
+    char peek() const { return at < text.size() ? text[at] : '\0'; }
     bool take(char c) { return peek() == c && ++at; }
     void space() { at = std::min(text.find_first_not_of(" \t\n\r", at), text.size()); }
     bool token(char c) {
@@ -47,7 +49,8 @@ struct Parser {
     uint32_t hex4() {
         const std::string_view hex = text.substr(at, 4);
         uint32_t code = 0;
-        if (hex.size() < 4 || std::from_chars(hex.data(), hex.data() + 4, code, 16).ptr != hex.data() + 4)
+        if (hex.size() < 4 ||
+            std::from_chars(hex.data(), hex.data() + 4, code, 16).ptr != hex.data() + 4)
             fail("four hexadecimal digits");
         at += 4;
         return code;
@@ -78,7 +81,8 @@ struct Parser {
             at = std::find_if_not(text.begin() + at, text.end(), plain) - text.begin();
             if (at == begin) {
                 const Utf8Char c = decode_utf8(text.substr(at));
-                if (!c.valid || c.code < 0x20) fail("UTF-8 without control characters, up to a quote");
+                if (!c.valid || c.code < 0x20)
+                    fail("UTF-8 without control characters, up to a quote");
                 at += c.length;
             }
             if (out) out->append(text, begin, at - begin);
@@ -101,9 +105,10 @@ struct Parser {
         } while (token(','));
         if (!take(close)) fail(object ? "',' or '}'" : "',' or ']'");
         const auto name = [&](size_t place) { return Json{text.substr(place)}.text(); };
-        std::ranges::sort(keys, {}, name);              // fast enough for a vocabulary of 50,000 keys
+        std::ranges::sort(keys, {}, name);  // fast enough for a vocabulary of 50,000 keys
         if (const auto twice = std::ranges::adjacent_find(keys, {}, name); twice != keys.end())
-            die_content(format("%s: byte %zu", what, at), "key " + json_quote(name(*twice)) + " twice", "each once");
+            die_content(format("%s: byte %zu", what, at),
+                        "key " + json_quote(name(*twice)) + " twice", "each once");
     }
     void value(int depth) {
         space();
@@ -226,7 +231,8 @@ std::string json_quote(std::string_view text, bool path) {
         const Utf8Char c = decode_utf8(text);
         const size_t escape = kFrom.find(text[0]);
         if (!c.valid && !path) out += "\uFFFD";
-        else if (!c.valid) for (uint32_t i = 0; i < c.length; i++) out += format("\\udc%02x", uint8_t(text[i]));
+        else if (!c.valid)
+            for (uint32_t i = 0; i < c.length; i++) out += format("\\udc%02x", uint8_t(text[i]));
         else if (escape != kFrom.npos) (out += '\\') += kTo[escape];
         else if (c.code < 0x20 || c.code == 0x7F) out += format("\\u%04x", c.code);
         else out += text.substr(0, c.length);
@@ -245,7 +251,9 @@ std::string json_shown(const Json& value) {
 std::string json_number(double x, int digits) {
     if (!std::isfinite(x)) return "null";
     char buffer[64];
-    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x, std::chars_format::general, digits).ptr};
+    return {
+        buffer,
+        std::to_chars(buffer, buffer + sizeof buffer, x, std::chars_format::general, digits).ptr};
 }
 
 JsonLine& JsonLine::add(const JsonLine& more) {
@@ -260,7 +268,8 @@ JsonLine& JsonLine::raw(const char* key, const std::string& json) {
 
 JsonMembers json_members(const Json& object) {
     JsonMembers members;
-    for (JsonItems i(object); i.next();) members.push_back({i.key.text(), std::string(raw(i.value))});
+    for (JsonItems i(object); i.next();)
+        members.push_back({i.key.text(), std::string(raw(i.value))});
     return members;
 }
 

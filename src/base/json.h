@@ -1,13 +1,15 @@
-// json.h -- reads and writes JSON (RFC 8259). NaN and Infinity (Python writes them) are numbers that as_double refuses.
+// json.h -- reads and writes JSON (RFC 8259). NaN and Infinity (Python writes them) are numbers
+// that as_double refuses.
 //
-// The reader checks that the text is UTF-8, nests at most 32 deep and has no duplicate keys, no lone surrogates and
-// nothing after the value. Numbers stay text, so as_u64 is exact up to 2^64-1. Errors of parse_json are
-// kExitBadContent, "what: byte N: got X, want Y".
+// The reader checks that the text is UTF-8, nests at most 32 deep and has no duplicate keys, no
+// lone surrogates and nothing after the value. Numbers stay text, so as_u64 is exact up to 2^64-1.
+// Errors of parse_json are kExitBadContent, "what: byte N: got X, want Y".
 //
-// A path need not be UTF-8. In files that contain paths, a byte XX that is not UTF-8 is written as \udcXX, as Python's
-// surrogateescape does.
+// A path need not be UTF-8. In files that contain paths, a byte XX that is not UTF-8 is written as
+// \udcXX, as Python's surrogateescape does.
 //
-// A Json points into a text that parse_json has checked; the text must outlive it. No tree is built.
+// A Json points into a text that parse_json has checked, and that must outlive it. There is no
+// tree.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,39 +19,49 @@
 #include <vector>
 
 struct Json {
-    std::string_view from;                    // the value and all text behind it; empty: there is no such value
+    std::string_view from;  // the value and all text behind it; empty: there is no such value
     enum Kind { null, boolean, number, string, array, object };
 
     Kind kind() const;                        // null where there is no value
     explicit operator bool() const { return !from.empty(); }
-    std::string text() const;                 // a string is decoded; any other value is as it is written
-    bool as_u64(uint64_t* out) const;         // false if it is not an integer in 0..2^64-1; 1.0 is not an integer
-    bool as_double(double* out) const;        // false if it is not a finite number that a double holds
-    Json find(std::string_view key) const;    // the value under `key`; empty if it is absent or this is no object
-    // These return the value under `key`. kExitBadContent, with what and key: it is absent or of another type.
+    // Returns a string decoded, and any other value as it is written.
+    std::string text() const;
+    // Returns false if it is not an integer in 0..2^64-1. 1.0 is not an integer.
+    bool as_u64(uint64_t* out) const;
+    // Returns false if it is not a finite number that a double holds.
+    bool as_double(double* out) const;
+    // Returns the value under `key`; an empty one if it is absent or this is no object.
+    Json find(std::string_view key) const;
+    // These return the value under `key`. kExitBadContent, with what and key: it is absent or of
+    // another type.
     Json at(std::string_view key, const char* what) const;
     std::string get_string(std::string_view key, const char* what) const;
     uint64_t get_u64(std::string_view key, const char* what) const;
     double get_double(std::string_view key, const char* what) const;
 };
-Json parse_json(std::string_view text, const char* what, bool paths = false);     // paths: \udcXX is byte XX
-Json parse_json(std::string&& text, const char* what, bool paths = false) = delete;  // the text would be gone
+// paths: \udcXX in a string is byte XX.
+Json parse_json(std::string_view text, const char* what, bool paths = false);
+// The value would point into a text that is gone.
+Json parse_json(std::string&& text, const char* what, bool paths = false) = delete;
 
-// Walks through an array or object in the text's order: for (JsonItems i(x); i.next();) ... i.key, i.value
+// Walks through an array or object in the text's order:
+//     for (JsonItems i(x); i.next();) ... i.key, i.value
 struct JsonItems {
-    Json key, value;                          // of the current item; key is empty in an array
+    Json key, value;        // of the current item; key is empty in an array
     explicit JsonItems(const Json& of);
     bool next();
   private:
-    std::string_view rest;                    // from the current value on; at first, what is behind the bracket
+    std::string_view rest;  // from the current value on; at first, what is behind the bracket
     bool object;
 };
 
 // Throws kExitBadContent, "WHAT: KEY: got GOT, want WANT".
-[[noreturn]] void refuse(const char* what, std::string_view key, const Json& got, const std::string& want);
-// Returns text as a JSON string with its quotes. A byte that is not UTF-8 becomes U+FFFD, or with `path` \udcXX.
+[[noreturn]] void refuse(const char* what, std::string_view key, const Json& got,
+                         const std::string& want);
+// Returns text as a JSON string with its quotes. A byte that is not UTF-8 becomes U+FFFD, or with
+// `path` \udcXX.
 std::string json_quote(std::string_view text, bool path = false);
-std::string json_shown(const Json& value);    // for "got X" in an error: short, whatever the value is
+std::string json_shown(const Json& value);  // for "got X" in an error: short, whatever the value is
 std::string json_number(double x, int digits = 17); // "null" for NaN and infinities
 inline std::string json_number(float x) { return json_number(x, 9); }
 
@@ -68,7 +80,8 @@ struct JsonLine {
     std::string body;
 };
 
-// The members of an object in their order: keys, and values as JSON. set_member with an empty value removes one.
+// The members of an object in their order: keys, and values as JSON. set_member with an empty value
+// removes one.
 using JsonMembers = std::vector<std::pair<std::string, std::string>>;
 JsonMembers json_members(const Json& object);
 void set_member(JsonMembers* members, const std::string& key, const std::string& value);

@@ -17,11 +17,14 @@
 Words split(std::string_view text, char separator) {
     Words words;
     while (!text.empty())
-        if (const std::string_view word = next_word(&text, separator); !word.empty()) words.emplace_back(word);
+        if (const std::string_view word = next_word(&text, separator); !word.empty())
+            words.emplace_back(word);
     return words;
 }
 
-bool contains(const Words& list, const std::string& word) { return std::ranges::find(list, word) != list.end(); }
+bool contains(const Words& list, const std::string& word) {
+    return std::ranges::find(list, word) != list.end();
+}
 
 std::string replaced(std::string text, char from, char to) {
     std::ranges::replace(text, from, to);
@@ -47,14 +50,18 @@ std::string value_text(const Option& option) {
     }, option.to);
 }
 
-// Reads a number. A whole number in digits is exact; in other forms (2.5e3, 512k, 2M) it may be up to 2^53.
+// Reads a number. A whole number in digits is exact; in other forms (2.5e3, 512k, 2M) it may be up
+// to 2^53.
 template <class T> static bool parse_number(std::string_view text, const Limits& limits, T* out) {
     constexpr bool kWhole = std::is_integral_v<T>;
     if (kWhole && parse_whole(text, out)) return limits.hold(*out);
     const double unit = text.ends_with('k') ? 1e3 : text.ends_with('M') ? 1e6 : 1;
     double x;
-    if (!parse_whole(text.substr(0, text.size() - (unit > 1)), &x) || !limits.hold(x *= unit)) return false;
-    if (kWhole && (x != std::floor(x) || x > std::min(0x1p53, double(std::numeric_limits<T>::max())))) return false;
+    if (!parse_whole(text.substr(0, text.size() - (unit > 1)), &x) || !limits.hold(x *= unit))
+        return false;
+    if (kWhole &&
+        (x != std::floor(x) || x > std::min(0x1p53, double(std::numeric_limits<T>::max()))))
+        return false;
     *out = T(x);
     return limits.hold(*out);           // a float is rounded
 }
@@ -78,7 +85,8 @@ bool set_option(const Option& option, const std::string& text) {
 std::string wanted(const Option& option) {
     if (option.is_text()) return option.value;
     if (std::holds_alternative<bool*>(option.to)) return "on|off";
-    const bool real = std::holds_alternative<float*>(option.to) || std::holds_alternative<double*>(option.to);
+    const bool real =
+        std::holds_alternative<float*>(option.to) || std::holds_alternative<double*>(option.to);
     return (real ? "a number " : "a whole number ") + std::string(option.limits.want);
 }
 
@@ -88,18 +96,24 @@ void refuse_option(const std::string& name, const std::string& got, const std::s
     die(kExitUsage, "%s: got %s, want %s", name.c_str(), got.c_str(), want.c_str());
 }
 
-static std::string without_dashes(const std::string& name) { return name.starts_with("--") ? name.substr(2) : name; }
+static std::string without_dashes(const std::string& name) {
+    return name.starts_with("--") ? name.substr(2) : name;
+}
 
 // typed: the name that no option has, with its dashes.
-[[noreturn]] static void refuse_unknown(const std::string& typed, const std::vector<Option>& options) {
-    const std::string name = replaced(typed, '_', '-'), bare = name.substr(name.starts_with("--") ? 2 : 1);
+[[noreturn]] static void refuse_unknown(const std::string& typed,
+                                        const std::vector<Option>& options) {
+    const std::string name = replaced(typed, '_', '-'),
+                      bare = name.substr(name.starts_with("--") ? 2 : 1);
     std::string meant;
     size_t least = bare.size() / 4 + 2;
     for (const Option& option : options) {
         if (!*option.help) continue;
         const bool begun = bare.size() >= 3 && without_dashes(option.name).starts_with(bare);
         for (const std::string& other : split(option.name + " " + option.elsewhere)) {
-            const size_t distance = other == name ? 0 : begun ? 1 : edit_distance(bare, without_dashes(other));
+            const size_t distance = other == name ? 0
+                                    : begun       ? 1
+                                                  : edit_distance(bare, without_dashes(other));
             if (distance < least) meant = option.typed(), least = distance;
         }
     }
@@ -107,7 +121,8 @@ static std::string without_dashes(const std::string& name) { return name.starts_
         meant.empty() ? "--help lists all" : ("did you mean " + meant + "?").c_str());
 }
 
-Words read_options(const std::vector<Option>& options, const Words& words, Words* given, const char* want) {
+Words read_options(const std::vector<Option>& options, const Words& words, Words* given,
+                   const char* want) {
     Words rest;
     for (size_t i = 0; i < words.size(); i++) {
         const std::string& word = words[i];
@@ -142,7 +157,9 @@ Words read_options(const std::vector<Option>& options, const Words& words, Words
 
 // ---- tools
 
-static bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0 && !is_directory(path); }
+static bool is_program(const std::string& path) {
+    return access(path.c_str(), X_OK) == 0 && !is_directory(path);
+}
 
 std::string tool_path(const std::string& name) {
     const std::string own = parent_folder(program_path()) + "/", built = own + "build/" + name;
@@ -152,26 +169,30 @@ std::string tool_path(const std::string& name) {
 std::string require_tool(const std::string& what, const std::string& name) {
     const std::string path = tool_path(name);
     if (!is_program(path))
-        die(kExitNoInput, "%s: %s: it is not beside the program; build it with: ninja build/%s", what.c_str(),
-            shown_path(path).c_str(), name.c_str());
+        die(kExitNoInput, "%s: %s: it is not beside the program; build it with: ninja build/%s",
+            what.c_str(), shown_path(path).c_str(), name.c_str());
     return path;
 }
 
 // Returns the argv for execv: the program's name, its arguments, null.
 static std::vector<char*> pointers(const std::string& name, const Words& arguments) {
     std::vector<char*> argv = {const_cast<char*>(name.c_str())};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+        argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     return argv;
 }
 
-void hand_over(const std::string& what, const std::string& path, const Words& arguments, const std::string& name) {
+void hand_over(const std::string& what, const std::string& path, const Words& arguments,
+               const std::string& name) {
     std::fflush(nullptr);
     execv(path.c_str(), pointers(name.empty() ? path : name, arguments).data());
-    die(kExitOther, "%s: cannot start %s: %s", what.c_str(), shown_path(path).c_str(), std::strerror(errno));
+    die(kExitOther, "%s: cannot start %s: %s", what.c_str(), shown_path(path).c_str(),
+        std::strerror(errno));
 }
 
-// Reads lines until the other side closes the pipe; calls progress() at each empty one. Returns the last other one.
+// Reads lines until the other side closes the pipe; calls progress() at each empty one. Returns the
+// last other one.
 static std::string read_answer(int pipe, const std::function<void()>& progress) {
     std::string line, answer;
     char piece[4096];
@@ -184,18 +205,20 @@ static std::string read_answer(int pipe, const std::function<void()>& progress) 
     return answer;
 }
 
-// The request is a file in memory. A pipe could fill up while the tool waits until its own output is read.
+// The request is a file in memory. A pipe could fill up while the tool waits until its own output
+// is read.
 std::string ask_tool(const std::string& what, const std::string& path, const Words& arguments,
                      const std::string& request, const std::function<void()>& progress) {
     const std::string name = format("%s: %s", what.c_str(), shown_path(path).c_str());
     const Descriptor input(memfd_create("request", MFD_CLOEXEC));
     int ends[2] = {-1, -1};
-    const bool ready = input.fd >= 0 &&
+    const bool ready =
+        input.fd >= 0 &&
         pwrite(input.fd, request.data(), request.size(), 0) == ssize_t(request.size()) &&
         pipe2(ends, O_CLOEXEC) == 0;
     const Descriptor ours(ends[0]);
     Descriptor theirs(ends[1]);
-    signal(SIGCHLD, SIG_DFL);               // if it were ignored, as by our parent, waitpid would fail
+    signal(SIGCHLD, SIG_DFL);   // if it were ignored, as by our parent, waitpid would fail
     const std::vector<char*> argv = pointers(path, arguments);
     const pid_t pid = ready ? fork() : -1;
     if (pid < 0) die(kExitOther, "%s: cannot be asked: %s", name.c_str(), std::strerror(errno));

@@ -1,5 +1,6 @@
-// checkpoint.cpp -- writes checkpoints atomically: a checkpoint gets its name only when its bytes are on disk (fsync of
-// files, rename), and keeps it after a power cut (fsync of folders). The file DONE shows that it is complete.
+// checkpoint.cpp -- writes checkpoints atomically: a checkpoint gets its name only when its bytes
+// are on disk (fsync of files, rename), and keeps it after a power cut (fsync of folders). The file
+// DONE shows that it is complete.
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
 #include <atomic>
@@ -23,11 +24,13 @@ struct Done { int64_t step = 0; std::vector<DoneFile> files; };
 //     crc 7d01f5aa                                 CRC-32C of all bytes before this line
 static std::string done_text(const Done& done) {
     std::string text = "lockstep checkpoint 1\nstep " + std::to_string(done.step) + "\n";
-    for (const DoneFile& f : done.files) text += format("%08x ", f.crc) + std::to_string(f.bytes) + " " + f.name + "\n";
+    for (const DoneFile& f : done.files)
+        text += format("%08x ", f.crc) + std::to_string(f.bytes) + " " + f.name + "\n";
     return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
 }
 
-// Parses DONE with loose patterns. Then kExitBadContent unless done_text writes exactly these bytes.
+// Parses DONE with loose patterns. Then kExitBadContent unless done_text writes exactly these
+// bytes.
 static Done parse_done(const std::string& text, const char* what) {
     Done done;
     for (std::string_view rest = text; !rest.empty();) {
@@ -35,7 +38,8 @@ static Done parse_done(const std::string& text, const char* what) {
         DoneFile file;
         char name[65];
         if (std::sscanf(line.c_str(), "step %ld", &done.step) == 1) continue;
-        if (std::sscanf(line.c_str(), "%8x %20lu %64[A-Za-z0-9._-]", &file.crc, &file.bytes, name) == 3)
+        if (std::sscanf(line.c_str(), "%8x %20lu %64[A-Za-z0-9._-]", &file.crc, &file.bytes,
+                        name) == 3)
             done.files.push_back({name, file.bytes, file.crc});
     }
     if (done_text(done) != text)
@@ -52,7 +56,8 @@ static int64_t step_of(const std::string& name) {
 }
 
 // Returns the names of the folders PREFIXstep_N in ckpt/, largest step first.
-static std::vector<std::string> step_folders(const std::string& ckpt, const std::string& prefix = "") {
+static std::vector<std::string> step_folders(const std::string& ckpt,
+                                             const std::string& prefix = "") {
     std::vector<std::string> names;
     const auto step = [&](const std::string& name) {
         return name.starts_with(prefix) ? step_of(name.substr(prefix.size())) : -1;
@@ -74,20 +79,23 @@ std::string verify_checkpoint(const std::string& folder, bool checksums) try {
     for (const DoneFile& f : done.files) {
         const InputFile file(path_join(folder, f.name));
         if (file.size != f.bytes)
-            return f.name + ": got " + std::to_string(file.size) + " bytes, want " + std::to_string(f.bytes);
+            return f.name + ": got " + std::to_string(file.size) + " bytes, want " +
+                   std::to_string(f.bytes);
         if (checksums && file.checksum() != f.crc) return f.name + ": checksum mismatch";
     }
     return "";
 } catch (const Error& error) {
-    if (error.code == kExitOther) throw;        // it is unreadable only now: no older one may replace it
+    if (error.code == kExitOther) throw;  // it is unreadable only now: no older one may replace it
     return error.message;
 }
 
 std::string find_checkpoint(const std::string& out_dir) {
-    const std::string ckpt = path_join(out_dir, "ckpt"), latest = checkpoint_named(path_join(ckpt, "latest"));
+    const std::string ckpt = path_join(out_dir, "ckpt"),
+                      latest = checkpoint_named(path_join(ckpt, "latest"));
     const int64_t last = step_of(base_name(latest));
     const std::vector<std::string> names = step_folders(ckpt);
-    if (last >= 0 && !is_directory(latest)) warn("bad checkpoint: %s: it is not there", base_name(latest).c_str());
+    if (last >= 0 && !is_directory(latest))
+        warn("bad checkpoint: %s: it is not there", base_name(latest).c_str());
     for (const std::string& name : names) {
         if (last >= 0 && step_of(name) > last) continue;
         const std::string folder = path_join(ckpt, name), why = verify_checkpoint(folder, true);
@@ -95,14 +103,16 @@ std::string find_checkpoint(const std::string& out_dir) {
         warn("bad checkpoint: %s: %s", name.c_str(), why.c_str());
     }
     if (names.empty()) return "";
-    die(kExitBadContent, "%s: none of %zu checkpoints is whole and at most as old as `latest`; restore one, or start "
+    die(kExitBadContent,
+        "%s: none of %zu checkpoints is whole and at most as old as `latest`; restore one, or start "
         "again in another folder",
         ckpt.c_str(), names.size());
 }
 
 std::string checkpoint_named(const std::string& path) {
     const std::string file = without_slash(path), kind = base_name(file);
-    if ((kind != "best" && kind != "latest") || is_directory(file) || !file_exists(file)) return file;
+    if ((kind != "best" && kind != "latest") || is_directory(file) || !file_exists(file))
+        return file;
     const std::string text = read_file(file), name = text.substr(0, text.find('\n'));
     return step_of(name) < 0 ? file : path_join(parent_folder(file), name);
 }
@@ -135,7 +145,9 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     };
     const auto write_arrays = [&](const std::string& name, bool weights) {
         const std::vector<NamedArray> arrays = arrays_of(files.arrays, weights);
-        write(name, [&](FileWriter* file) { write_safetensors(file, *files.arena, arrays, files.progress); });
+        write(name, [&](FileWriter* file) {
+            write_safetensors(file, *files.arena, arrays, files.progress);
+        });
     };
     write_arrays(files.weights, true);
     fault_point("ckpt_write", 0, step);
@@ -147,18 +159,21 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     sync_directory(folder);
 }
 
-// Renames the complete folder `temporary` to `name`. If a checkpoint has that name already, one system call exchanges
-// the two, so that the name always exists. If the file system cannot do that, the old one is renamed first.
+// Renames the complete folder `temporary` to `name`. If a checkpoint has that name already, one
+// system call exchanges the two, so that the name always exists. If the file system cannot do that,
+// the old one is renamed first.
 static void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
     const std::string final = path_join(ckpt, name);
-    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0)
+        return;
     if (file_exists(final)) rename_file(final, path_join(ckpt, ".del_" + name));
     rename_file(temporary, final);
 }
 
 static void remove_stale(const std::string& ckpt) {
     for (const char* prefix : {".tmp_", ".del_"})
-        for (const std::string& name : step_folders(ckpt, prefix)) remove_tree(path_join(ckpt, name));
+        for (const std::string& name : step_folders(ckpt, prefix))
+            remove_tree(path_join(ckpt, name));
     for (const char* name : {"latest", "best"}) remove_temporaries(path_join(ckpt, name));
 }
 
@@ -170,23 +185,26 @@ void remove_checkpoints(const std::string& out_dir) {
     for (const char* name : {"latest", "best"}) remove_tree(path_join(ckpt, name));
 }
 
-// Removes the oldest complete checkpoints before `step`, so that `keep` are left, that of `step` included, and the best
-// one. Incomplete ones stay and do not count. keep 0: removes none.
+// Removes the oldest complete checkpoints before `step`, so that `keep` are left, that of `step`
+// included, and the best one. Incomplete ones stay and do not count. keep 0: removes none.
 static void retire(const std::string& ckpt, int64_t step, int keep) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
     for (const std::string& name : step_folders(ckpt)) {
         const std::string folder = path_join(ckpt, name);
-        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() || ++kept <= keep ||
-            name == best) continue;
-        rename_file(folder, path_join(ckpt, ".del_" + name));         // a partly deleted folder must not have its name
+        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() ||
+            ++kept <= keep || name == best)
+            continue;
+        // A partly deleted folder must not have its name.
+        rename_file(folder, path_join(ckpt, ".del_" + name));
     }
     remove_stale(ckpt);
 }
 
 void require_space(const std::string& folder, const CheckpointFiles& files) {
     uint64_t floats = 0;
-    for (const NamedArray& array : files.arrays) floats += count_parameters(array.arena(*files.arena).tensors);
+    for (const NamedArray& array : files.arrays)
+        floats += count_parameters(array.arena(*files.arena).tensors);
     require_space(folder, floats * sizeof(float), "no space for a checkpoint");
 }
 
@@ -202,8 +220,10 @@ void name_best(const std::string& out_dir, int64_t step) try {
     warn("%s", error.message.c_str());
 }
 
-std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
-    const std::string ckpt = path_join(out_dir, "ckpt"), name = step_name(step), folder = path_join(ckpt, name);
+std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files,
+                             int keep) {
+    const std::string ckpt = path_join(out_dir, "ckpt"), name = step_name(step),
+                      folder = path_join(ckpt, name);
     const std::string temporary = path_join(ckpt, ".tmp_" + name);
     try {
         make_directories(ckpt);
@@ -213,36 +233,39 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         write_files(temporary, step, files);
         fault_point("ckpt_done", 0, step);
     } catch (...) {
-        try { remove_tree(temporary); } catch (const Error&) {}         // the first error is reported
+        try { remove_tree(temporary); } catch (const Error&) {}     // the first error is reported
         throw;
     }
-    place(ckpt, temporary, name);     // after an exchange `temporary` is the old one; retire removes it
+    // After an exchange `temporary` is the old one; retire removes it.
+    place(ckpt, temporary, name);
     sync_directory(ckpt);
     files.progress();
     fault_point("ckpt_placed", 0, step);
     if (const std::string bad = verify_checkpoint(folder, false); !bad.empty())
-        die(kExitWrite, "write failed: %s: it does not read back: %s", shown_path(folder).c_str(), bad.c_str());
+        die(kExitWrite, "write failed: %s: it does not read back: %s", shown_path(folder).c_str(),
+            bad.c_str());
     set_latest(ckpt, name);
     fault_point("ckpt_latest", 0, step);
     name_best(out_dir, files.best_step);
     fault_point("ckpt_best", 0, step);
     try {
         retire(ckpt, step, keep);
-    } catch (const Error& error) {                                      // the new one is complete; only space is lost
+    } catch (const Error& error) {  // the new one is complete; only space is lost
         warn("old checkpoints stay: %s", error.message.c_str());
     }
     return shown_path(folder);
 }
 
-void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
-                const std::string& weights) {
+void read_state(const std::string& folder, const Arena& arena,
+                const std::vector<NamedArray>& arrays, const std::string& weights) {
     read_safetensors(path_join(folder, weights), arena, arrays_of(arrays, true));
     read_safetensors(path_join(folder, "optim.safetensors"), arena, arrays_of(arrays, false));
 }
 
 void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {
     const std::string ckpt = path_join(out_dir, "ckpt"), best = path_join(ckpt, "best");
-    if (base_name(checkpoint_named(path_join(ckpt, "latest"))) != step_name(step)) set_latest(ckpt, step_name(step));
+    if (base_name(checkpoint_named(path_join(ckpt, "latest"))) != step_name(step))
+        set_latest(ckpt, step_name(step));
     const std::string named = checkpoint_named(best);
     if (step_of(base_name(named)) > step || !is_directory(named)) remove_tree(best);
     name_best(out_dir, best_step);
@@ -253,12 +276,14 @@ void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {
 struct Saver {
     std::string out_dir;
     int keep;
-    std::unique_ptr<float[]> copy;          // memory for a copy of all arrays; null: saves do not copy
+    // The memory for a copy of all arrays. Null: saves do not copy.
+    std::unique_ptr<float[]> copy;
     int64_t step = 0;
     double begin = 0;
     CheckpointFiles files = {};
     std::function<void()> before_commit = {};
-    std::future<Saved> result = {};         // the last member, so destroyed first: that waits for the writer
+    // This is the last member, so it is destroyed first, which waits for the writer.
+    std::future<Saved> result = {};
 };
 
 static std::atomic<bool> under_way{false};  // a save is under way in this process
@@ -292,13 +317,15 @@ Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& 
     if (most.rlim_cur < want)
         die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
             with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
-    // make_unique writes zeros to the memory, so that too little memory is noticed now and not in the first save.
+    // make_unique writes zeros to the memory, so that too little memory is noticed now and not in
+    // the first save.
     return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(all) : nullptr};
 }
 
 void saver_destroy(Saver* s) { delete s; }
 
-void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::function<void()> before_commit) {
+void saver_start(Saver* s, int64_t step, const CheckpointFiles& files,
+                 std::function<void()> before_commit) {
     CHECK(!s->result.valid() && step >= 0, "saver_start: step %ld", step);
     fault_point("ckpt_copy", 0, step);
     s->begin = now_seconds();
@@ -317,7 +344,8 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
 }
 
 bool saver_ready(const Saver* s) {
-    return s && s->result.valid() && s->result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+    return s && s->result.valid() &&
+           s->result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
 }
 
 Saved saver_result(Saver* s) {
@@ -343,5 +371,6 @@ Saved saver_retry(Saver* s, double patience, const std::function<bool()>& stop) 
 }
 
 void saver_wait(double seconds) {
-    for (const double end = now_seconds() + seconds; under_way && now_seconds() < end;) usleep(1000);
+    for (const double end = now_seconds() + seconds; under_way && now_seconds() < end;)
+        usleep(1000);
 }

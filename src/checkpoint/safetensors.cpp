@@ -23,23 +23,28 @@ std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
         if (spec.matrix) tensors.back().shape.push_back(cols);
         begin += spec.repeated ? 0 : tensors.back().n;
     }
-    CHECK(spec.repeated || begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, n);
+    CHECK(spec.repeated || begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(),
+          begin, n);
     return tensors;
 }
 
-// Sets out[c * rows + r] = in[r * cols + c], square by square, so that both arrays stay in the cache.
+// Sets out[c * rows + r] = in[r * cols + c], square by square, so that both arrays stay in the
+// cache.
 static void transpose(float* out, const float* in, size_t rows, size_t cols) {
     constexpr size_t kSquare = 32;
     for (size_t r0 = 0; r0 < rows; r0 += kSquare)
         for (size_t c0 = 0; c0 < cols; c0 += kSquare)
             for (size_t r = r0; r < std::min(rows, r0 + kSquare); r++)
-                for (size_t c = c0; c < std::min(cols, c0 + kSquare); c++) out[c * rows + r] = in[r * cols + c];
+                for (size_t c = c0; c < std::min(cols, c0 + kSquare); c++)
+                    out[c * rows + r] = in[r * cols + c];
 }
 
 static float half_to_float(uint16_t h) {
     const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 0x3FF;
-    if (exponent == 0) return (sign ? -1.0f : 1.0f) * fraction * 0x1p-24f;       // zero and denormals, exact
-    return std::bit_cast<float>(sign | (exponent == 31 ? 0xFFu : exponent + 112) << 23 | fraction << 13);
+    // Zero and denormals are exact.
+    if (exponent == 0) return (sign ? -1.0f : 1.0f) * fraction * 0x1p-24f;
+    return std::bit_cast<float>(sign | (exponent == 31 ? 0xFFu : exponent + 112) << 23 |
+                                fraction << 13);
 }
 
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n) {
@@ -64,11 +69,12 @@ bool SafeTensor::read(uint64_t first, size_t n, float* out) const {
     return known;
 }
 
-static void check_finite(int code, std::span<const float> x, const std::string& tensor, const char* then) {
+static void check_finite(int code, std::span<const float> x, const std::string& tensor,
+                         const char* then) {
     const auto bad = std::ranges::find_if_not(x, [](float v) { return std::isfinite(v); });
     if (bad == x.end()) return;
-    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(), bad - x.begin(), plain(*bad),
-        then);
+    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(),
+        bad - x.begin(), plain(*bad), then);
 }
 
 // What a file begins with, the whole file's size, and its tensors.
@@ -76,7 +82,8 @@ struct Beginning { std::string bytes; uint64_t size; std::vector<SafeTensor> ten
 static Beginning beginning_of(const Arena& arena, const std::vector<NamedArray>& arrays) {
     JsonLine header;
     Beginning file;
-    header.raw("__metadata__", "{\"format\":\"pt\"}");                  // older readers require this key
+    // Older readers require this key.
+    header.raw("__metadata__", "{\"format\":\"pt\"}");
     uint64_t at = 0;
     for (const NamedArray& array : arrays)
         for (const TensorSpec& spec : array.arena(arena).tensors)
@@ -84,12 +91,14 @@ static Beginning beginning_of(const Arena& arena, const std::vector<NamedArray>&
                 const std::string name = t.name + (array.name.empty() ? "" : "." + array.name);
                 const uint64_t begin = at;
                 at += t.n * sizeof(float);
-                header.raw(name.c_str(), JsonLine().add("dtype", "F32").raw("shape", shape_text(t.shape))
-                                             .raw("data_offsets", shape_text({begin, at})).text());
+                header.raw(name.c_str(), JsonLine().add("dtype", "F32")
+                    .raw("shape", shape_text(t.shape))
+                    .raw("data_offsets", shape_text({begin, at})).text());
                 file.tensors.push_back({name, "F32", t.shape, begin, at - begin});
             }
     std::string text = header.text();
-    text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');        // so that the data are aligned in a mapped file
+    // The spaces align the data in a mapped file.
+    text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');
     file.bytes = bytes_of(text.size()) + text;
     file.size = file.bytes.size() + at;
     for (SafeTensor& t : file.tensors) t.begin += file.bytes.size();
@@ -119,7 +128,8 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         }
 }
 
-void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, const Arena& arena, float* values) {
+void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, const Arena& arena,
+                  float* values) {
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;
     Countdown left{"reading", arena.tensors.size(), "tensors"};
@@ -131,8 +141,10 @@ void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, cons
             CHECK(next != tensors.end(), "tensor %s: it is missing", want.name.c_str());
             const SafeTensor& t = *next++;
             buffer.resize(want.n);
-            CHECK(t.read(0, want.n, buffer.data()), "tensor %s: dtype %s", want.name.c_str(), t.dtype.c_str());
-            check_finite(kExitBadContent, buffer, t.file->path + ": " + want.name, "take another checkpoint");
+            CHECK(t.read(0, want.n, buffer.data()), "tensor %s: dtype %s", want.name.c_str(),
+                  t.dtype.c_str());
+            check_finite(kExitBadContent, buffer, t.file->path + ": " + want.name,
+                         "take another checkpoint");
             float* const to = values + arena.offset[i] + want.begin;
             if (spec.transposed) transpose(to, buffer.data(), spec.cols, spec.file_rows);
             else std::copy_n(buffer.data(), std::min(want.n, own.rows * own.cols - want.begin), to);
@@ -140,13 +152,15 @@ void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, cons
     }
 }
 
-void read_safetensors(const std::string& path, const Arena& arena, const std::vector<NamedArray>& arrays) {
+void read_safetensors(const std::string& path, const Arena& arena,
+                      const std::vector<NamedArray>& arrays) {
     Beginning want = beginning_of(arena, arrays);
     const auto file = std::make_shared<InputFile>(path);
     std::string got(std::min<uint64_t>(want.bytes.size(), file->size), 0);
     file->read(0, got.data(), got.size());
     if (got != want.bytes || file->size != want.size)
-        die_content(path, "other tensors", "those of this run; resume with the model, the optimizer and the --reduce "
+        die_content(path, "other tensors",
+                    "those of this run; resume with the model, the optimizer and the --reduce "
                     "it began with");
     for (SafeTensor& t : want.tensors) t.file = file;
     std::span<const SafeTensor> rest = want.tensors;

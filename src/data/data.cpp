@@ -1,5 +1,6 @@
-// data.cpp -- opens the data, for which it asks build/prep, and reads samples from them. Numbers in the folder that
-// build/prep writes (docs/data.md) are held to the sizes of files before they decide an allocation.
+// data.cpp -- opens the data, for which it asks build/prep, and reads samples from them. Numbers in
+// the folder that build/prep writes (docs/data.md) are held to the sizes of files before they
+// decide an allocation.
 #include "src/data/data.h"
 #include <algorithm>
 #include <climits>
@@ -19,8 +20,10 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
         std::memcpy(&raw, &bytes[i * width], width);
         const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
         if (token >= uint64_t(vocab_size))
-            die(kExitBadContent, "data: %s: token %lu (byte %lu): got %lu, want less than %d, the vocabulary; is it the "
-                "right --tokenizer?", file->path.c_str(), begin + first + i, at + i * width, token, vocab_size);
+            die(kExitBadContent,
+                "data: %s: token %lu (byte %lu): got %lu, want less than %d, the vocabulary; is it the "
+                "right --tokenizer?",
+                file->path.c_str(), begin + first + i, at + i * width, token, vocab_size);
         out[i] = raw;
     }
 }
@@ -52,8 +55,10 @@ void check_unchanged(const Dataset& part) {
     for (const Shard& s : part.shards) {
         if (!s.every || !s.file->touched()) continue;
         if (s.file->checksum(0, s.every) != s.crc)
-            die(kExitBadContent, "data: %s: it has changed while the run reads it; restore it and resume from the last "
-                "checkpoint, or begin a new run", s.file->path.c_str());
+            die(kExitBadContent,
+                "data: %s: it has changed while the run reads it; restore it and resume from the last "
+                "checkpoint, or begin a new run",
+                s.file->path.c_str());
         if (s.every > kFileBlock)
             warn("data: %s: written to while the run reads it; the blocks that are compared are the same",
                  s.file->path.c_str());
@@ -63,7 +68,8 @@ void check_unchanged(const Dataset& part) {
 std::string find_data_file(const std::string& name, const char* what_to_do) {
     const std::string beside = parent_folder(program_path());
     for (const std::string folder : {"", "build/", "../", "../../"})
-        if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path)) return path;
+        if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path))
+            return path;
     if (file_exists("data/" + name)) return "data/" + name;
     die(kExitNoInput, "%s: it is not beside the program; %s", name.c_str(), what_to_do);
 }
@@ -71,7 +77,8 @@ std::string find_data_file(const std::string& name, const char* what_to_do) {
 ModelTexts read_model_texts(const std::string& folder) {
     ModelTexts texts;
     for (const auto& [name, text] : kModelTexts)
-        if (const std::string path = path_join(folder, name); file_exists(path)) texts.*text = read_file(path);
+        if (const std::string path = path_join(folder, name); file_exists(path))
+            texts.*text = read_file(path);
     return texts;
 }
 
@@ -81,10 +88,14 @@ void require_samples(const Data& data, bool evaluates) {
         const char* const part = trains ? "training" : "validation";
         if (!needed || d->samples > 0) continue;
         if (!d->shards.empty() && d->shards[0].masked)
-            die(kExitBadContent, "data: %s: got no %s conversation with an answer within its first %d tokens, want one "
-                "or more; give a larger --seq-len", d->path.c_str(), part, d->T);
-        die(kExitBadContent, "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
-            "--seq-len", d->path.c_str(), with_commas(d->tokens).c_str(), part, d->T + 1);
+            die(kExitBadContent,
+                "data: %s: got no %s conversation with an answer within its first %d tokens, want one "
+                "or more; give a larger --seq-len",
+                d->path.c_str(), part, d->T);
+        die(kExitBadContent,
+            "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
+            "--seq-len",
+            d->path.c_str(), with_commas(d->tokens).c_str(), part, d->T + 1);
     }
 }
 
@@ -102,14 +113,20 @@ template <class T> static std::vector<T> parse_list(const Json& json) {
 static Shard read_shard(const Json& json, const std::string& folder, const char* what) {
     const std::string path = path_join(folder, json.get_string("file", what));
     const auto number = [&](const char* key) { return json.get_u64(key, what); };
-    const Shard s = {.file = std::make_shared<InputFile>(path, "data"), .width = number("width"),
-                     .offset = number("offset"), .begin = number("begin"), .tokens = number("tokens"),
-                     .every = number("every"), .crc = number("crc32c"),
+    const Shard s = {.file = std::make_shared<InputFile>(path, "data"),
+                     .width = number("width"),
+                     .offset = number("offset"),
+                     .begin = number("begin"),
+                     .tokens = number("tokens"),
+                     .every = number("every"),
+                     .crc = number("crc32c"),
                      .masked = json.at("masked", what).text() == "true"};
-    if (s.width != 2 && s.width != 4 && s.width != 8) refuse(what, "width", json.at("width", what), "2, 4 or 8");
+    if (s.width != 2 && s.width != 4 && s.width != 8)
+        refuse(what, "width", json.at("width", what), "2, 4 or 8");
     const uint64_t size = s.file->size, has = (size - std::min(s.offset, size)) / s.width;
     if (s.tokens == 0 || s.begin > has || s.tokens > has - s.begin)
-        die_content("data: " + path, with_commas(has) + " tokens", "those that " + std::string(what) + " lists");
+        die_content("data: " + path, with_commas(has) + " tokens",
+                    "those that " + std::string(what) + " lists");
     return s;
 }
 
@@ -147,14 +164,18 @@ static std::vector<std::string> read_table(const std::string& path) {
 static Vocabulary read_vocabulary(const Json& json, const std::string& folder, const char* what) {
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
     const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
-    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"),
+    Vocabulary v = {.name = json.get_string("name", what),
+                    .tokens = number("tokens"),
                     .ends = parse_list<int>(json.at("ends", what)),
                     .documents = {number("begin"), number("end")},
                     .untrained = parse_list<int>(json.at("untrained", what)),
-                    .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe"),
+                    .config = json.at("config", what).text(),
+                    .chats = is("chats"),
+                    .is_bpe = is("is_bpe"),
                     .bytes = read_table(path_join(folder, json.get_string("bytes", what)))};
     for (JsonItems i(json.at("files", what)); i.next();)
-        v.files.push_back({base_name(i.value.text()), read_file(path_join(folder, i.value.text()))});
+        v.files.push_back(
+            {base_name(i.value.text()), read_file(path_join(folder, i.value.text()))});
     return v;
 }
 
@@ -164,25 +185,30 @@ Data read_data(const std::string& folder, int T) {
     const Json json = parse_json(text, what, true);
     Data data = {.train = read_dataset(json.find("train"), folder, T, what),
                  .val = read_dataset(json.find("val"), folder, T, what),
-                 .vocab_size = int(json.get_u64("vocab_size", what)), .start = parse_list<int>(json.find("start"))};
+                 .vocab_size = int(json.get_u64("vocab_size", what)),
+                 .start = parse_list<int>(json.find("start"))};
     data.train.description = json.get_string("description", what);
     if (const Json vocabulary = json.find("vocabulary"))
         data.vocabulary = read_vocabulary(vocabulary, folder, what);
-    if (const uint64_t rows = data.vocabulary.bytes.size(); rows && rows != uint64_t(data.vocab_size))
+    if (const uint64_t rows = data.vocabulary.bytes.size();
+        rows && rows != uint64_t(data.vocab_size))
         refuse(what, "vocab_size", json.at("vocab_size", what), std::to_string(rows));
-    if (std::ranges::any_of(data.start, [&](int token) { return token < 0 || token >= data.vocab_size; }))
+    if (std::ranges::any_of(data.start,
+                            [&](int token) { return token < 0 || token >= data.vocab_size; }))
         refuse(what, "start", json.at("start", what), "tokens of the vocabulary");
     return data;
 }
 
-// Runs build/prep, which gets the model's text files from its standard input: this host may not see the run's folder.
+// Runs build/prep, which gets the model's text files from its standard input: this host may not see
+// the run's folder.
 static std::string ask_prep(const DataOptions& o, Comm* comm) {
     Words words = {"--answer", format("--seq-len=%d", o.seq_len)};
     words.insert(words.end(), o.prep.begin(), o.prep.end());
     if (!o.cache.empty()) words.push_back("--cache=" + o.cache);
     if (comm && comm->rank > 0) words.push_back("--quiet");
     std::string texts;
-    for (const auto& [name, text] : kModelTexts) texts += bytes_of((o.init.*text).size()) + o.init.*text;
+    for (const auto& [name, text] : kModelTexts)
+        texts += bytes_of((o.init.*text).size()) + o.init.*text;
     const auto progress = [&] { if (comm) comm_progress(comm, -1, "reading text"); };
     return ask_tool("--data", require_tool("--data", "prep"), words, texts, progress);
 }

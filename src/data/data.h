@@ -1,16 +1,19 @@
-// data.h -- datasets of tokens, in a folder that build/prep has written: the user's token files, or tokens that it has
-// made from texts. docs/data.md describes the folder.
+// data.h -- datasets of tokens, in a folder that build/prep has written: the user's token files, or
+// tokens that it has made from texts. docs/data.md describes the folder.
 //
-// Sample i of a shard has tokens [i T, i T + T) as inputs and tokens [i T + 1, i T + T + 1) as targets. A shard has
-// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined. This program's
-// own tokenizers put an end-of-text token before each document, and none into a single text. Other tokenizers put their
-// begin token, if they have one, before each document or single text, and end-of-text behind each document.
+// Sample i of a shard has tokens [i T, i T + T) as inputs and tokens [i T + 1, i T + T + 1) as
+// targets. A shard has floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a
+// folder of texts) are joined. This program's own tokenizers put an end-of-text token before each
+// document, and none into a single text. Other tokenizers put their begin token, if they have one,
+// before each document or single text, and end-of-text behind each document.
 //
-// The validation data are val_data; else the files of `data` that are named val, valid, dev or eval (sources.h in
-// tools/text has all names); else the last tenth of `data`. That is a tenth of the characters of a single text, of the
-// tokens of token files, or the documents that begin in the last tenth of the bytes, at least one.
+// The validation data are val_data; else the files of `data` that are named val, valid, dev or eval
+// (sources.h in tools/text has all names); else the last tenth of `data`. That is a tenth of the
+// characters of a single text, of the tokens of token files, or the documents that begin in the
+// last tenth of the bytes, at least one.
 //
-// Each conversation (tools/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
+// Each conversation (tools/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores
+// targets of -1.
 #pragma once
 #include <cstdint>
 #include <future>
@@ -33,62 +36,77 @@ struct Shard {
     uint64_t width = 2;                 // bytes of a token: 2, 4 or 8, unsigned, little-endian
     uint64_t offset = 0;                // where the file's first token begins, in bytes
     uint64_t begin = 0, tokens = 0;     // number of the first token in the file; how many tokens
-    uint64_t every = 0, crc = 0;        // file->checksum(0, every) at the start; 0: it is a file of the cache
+    // crc is file->checksum(0, every) at the start. every 0: it is a file of the cache.
+    uint64_t every = 0, crc = 0;
     bool masked = false;                // some tokens have the bit kUntrained
 
-    // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call it. kExitBadContent
-    // if a token is not below vocab_size.
+    // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call
+    // it. kExitBadContent if a token is not below vocab_size.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
 
 struct Dataset {
     std::vector<Shard> shards = {};
-    std::vector<uint64_t> first = {};   // number of each shard's first sample; at the end the number of samples
+    // The number of each shard's first sample, and at the end the number of samples.
+    std::vector<uint64_t> first = {};
     int T = 0;                          // tokens per sample
     uint64_t samples = 0, tokens = 0;
     std::string path = {};              // as the user gave it; "": there is no such dataset
     std::string hash = {};              // identifies the tokens; hexadecimal
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
-    // Copies the T inputs and T targets of sample i < samples. Thread-safe. kExitBadContent: a bad token, a short file.
+    // Copies the T inputs and T targets of sample i < samples. Thread-safe. kExitBadContent: a bad
+    // token, a short file.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
-    uint64_t trained(uint64_t i, int vocab_size) const;     // the number of sample i's targets that are not -1
-    // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most` is 0.
+    // Returns how many of sample i's targets are not -1.
+    uint64_t trained(uint64_t i, int vocab_size) const;
+    // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most`
+    // is 0.
     uint64_t batches(int B, int64_t most) const;
 };
 
 // The contents of the text files in a model's folder; "" for a file that does not exist.
 struct ModelTexts {
-    std::string config = {}, generation_config = {}, tokenizer_config = {}, special_tokens_map = {}, tokenizer = {},
-        chat_template = {};
+    std::string config = {}, generation_config = {}, tokenizer_config = {};
+    std::string special_tokens_map = {}, tokenizer = {}, chat_template = {};
 };
 constexpr std::pair<const char*, std::string ModelTexts::*> kModelTexts[] = {
-    {"config.json", &ModelTexts::config}, {"generation_config.json", &ModelTexts::generation_config},
-    {"tokenizer_config.json", &ModelTexts::tokenizer_config}, {"tokenizer.json", &ModelTexts::tokenizer},
-    {"special_tokens_map.json", &ModelTexts::special_tokens_map}, {"chat_template.jinja", &ModelTexts::chat_template}};
+    {"config.json", &ModelTexts::config},
+    {"generation_config.json", &ModelTexts::generation_config},
+    {"tokenizer_config.json", &ModelTexts::tokenizer_config},
+    {"tokenizer.json", &ModelTexts::tokenizer},
+    {"special_tokens_map.json", &ModelTexts::special_tokens_map},
+    {"chat_template.jinja", &ModelTexts::chat_template}};
 ModelTexts read_model_texts(const std::string& folder);
 
 struct DataOptions {
-    std::vector<std::string> prep = {};     // options of `build/prep --answer`; none: the built-in stories, in bytes
+    // The options of `build/prep --answer`. None: the built-in stories, in bytes.
+    std::vector<std::string> prep = {};
     ModelTexts init;                        // text files of the model that the run starts from
-    std::string cache;                      // folder for prepared texts if the user has no cache; may be ""
+    // A folder for prepared texts if the user has no cache. It may be "".
+    std::string cache;
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty
 };
 
-// What the trainer knows of a tokenizer: the bytes of each token, the tokens that begin and end a text, and the files
-// that it copies into checkpoints without reading them.
+// What the trainer knows of a tokenizer: the bytes of each token, the tokens that begin and end a
+// text, and the files that it copies into checkpoints without reading them.
 struct Vocabulary {
-    std::string name = "none";              // "byte", "gpt2" or the tokenizer's file; "none": tokens have no text
-    int tokens = 0;                         // the tokenizer's number of tokens; a model may have more
+    // "byte", "gpt2" or the tokenizer's file. "none": tokens have no text.
+    std::string name = "none";
+    int tokens = 0;                         // of the tokenizer; a model may have more
     std::vector<int> ends;                  // tokens that end a text or a turn
     DocumentTokens documents;               // the tokens before and behind each document
-    std::vector<int> untrained;             // control tokens of the data whose rows in --init's weights are untrained
-    std::string config = "{}";              // members for config.json: which tokens begin and end a text
+    // Control tokens of the data whose rows in --init's weights are untrained.
+    std::vector<int> untrained;
+    // Members for config.json: which tokens begin and end a text.
+    std::string config = "{}";
     bool chats = false;                     // the training data are conversations
     bool is_bpe = false;                    // the tokenizer is BPE, so GGUF can express it
-    std::vector<std::string> bytes;         // one per id of the model; empty for control tokens and unused ids
-    std::vector<std::pair<std::string, std::string>> files = {};    // names and contents of the tokenizer's files
+    // One per id of the model; empty for control tokens and unused ids.
+    std::vector<std::string> bytes;
+    // Names and contents of the tokenizer's files.
+    std::vector<std::pair<std::string, std::string>> files = {};
 
     bool has_text() const { return !bytes.empty(); }
     // Returns a token's bytes. Control tokens and unused ids give an empty string.
@@ -99,36 +117,44 @@ struct Vocabulary {
 
 struct Data {
     Dataset train = {}, val = {};
-    Vocabulary vocabulary = {};             // has_text() is false if the data are tokens without a tokenizer
-    int vocab_size = 0;                     // V, rows of the embedding; the tokenizer may have fewer tokens
-    std::vector<int> start = {};            // the tokens of --prompt, with which a sample begins
+    Vocabulary vocabulary = {};   // has_text() is false if the data are tokens without a tokenizer
+    int vocab_size = 0;           // V, rows of the embedding; the tokenizer may have fewer tokens
+    std::vector<int> start = {};  // the tokens of --prompt, with which a sample begins
 };
-// Throws kExitBadContent if the content of an open token file has changed since the start, because a checkpoint would
-// name other data than the run has read. A new file under the same name does no harm: the old one stays open.
+// Throws kExitBadContent if the content of an open token file has changed since the start, because
+// a checkpoint would name other data than the run has read. A new file under the same name does no
+// harm: the old one stays open.
 void check_unchanged(const Dataset& part);
 
-// Reads the data in a folder that build/prep has written, in samples of T tokens. kExitNoInput, kExitBadContent.
+// Reads the data in a folder that build/prep has written, in samples of T tokens. kExitNoInput,
+// kExitBadContent.
 Data read_data(const std::string& folder, int T);
 // kExitBadContent if a part has no sample, though it is needed.
 void require_samples(const Data& data, bool evaluates);
-// Opens the data. The first rank of each host asks build/prep for the folder, and the others wait. Collective; comm is
-// null for one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
+// Opens the data. The first rank of each host asks build/prep for the folder, and the others wait.
+// Collective; comm is null for one process. Throws kExitUsage, kExitBadContent, kExitNoInput,
+// kExitWrite.
 Data open_data(const DataOptions& options, Comm* comm);
-// Returns the path of data/NAME beside the program, in build/ there, one or two folders above it, or in ./data.
-// kExitNoInput: it is in none of them; what_to_do ends that message.
-std::string find_data_file(const std::string& name, const char* what_to_do =
-                               "run ninja, which makes the built-in text, or give --data");
+// Returns the path of data/NAME beside the program, in build/ there, one or two folders above it,
+// or in ./data. kExitNoInput: it is in none of them; what_to_do ends that message.
+std::string find_data_file(const std::string& name,
+                           const char* what_to_do = "run ninja, which makes the built-in text, or "
+                                                    "give --data");
 
-// Which sample comes next is a pure function of (seed, epoch, position). The only state is the step.
+// ---- which sample comes next: a pure function of (seed, epoch, position), whose only state is the
+// step
+
 // Returns element i < n of a permutation of 0..n-1 that (seed, epoch) selects.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
-// Returns what torch.randperm(n) returns with a CPU generator of this seed. kExitUsage unless n < 2^32 / 20.
+// Returns what torch.randperm(n) returns with a CPU generator of this seed. kExitUsage unless
+// n < 2^32 / 20.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
-// index() returns which of n samples is sequence b (0..B-1) of micro-batch k (0..G-1) of step s. This is sequence
-// c = (s G + k) B + b of the run, and its sample is permute(c mod n) of epoch c / n. With `torch`, the order is that of
-// DistributedSampler(shuffle=True, drop_last=False) with R replicas: the sample of sequence q of a replica is entry
-// q mod len of that replica's list for epoch q / len, where len is the length of the list.
+// index() returns which of n samples is sequence b (0..B-1) of micro-batch k (0..G-1) of step s.
+// This is sequence c = (s G + k) B + b of the run, and its sample is permute(c mod n) of epoch
+// c / n. With `torch`, the order is that of DistributedSampler(shuffle=True, drop_last=False) with
+// R replicas: the sample of sequence q of a replica is entry q mod len of that replica's list for
+// epoch q / len, where len is the length of the list.
 struct Sampler {
     bool torch = false;
     uint64_t n = 0, seed = 0;
@@ -139,20 +165,24 @@ struct Sampler {
 // Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {
     struct Batch { std::vector<int> tokens, targets; };         // (B,T)
-    // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must outlive the loader.
-    BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
-                uint64_t first_step);
-    const Batch& next();                                        // this rank's next batch; valid until the next call
-    uint64_t step_targets() const { return given.targets; }     // that batch's step: targets not -1, over all ranks
-    Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch of the run, for the audit
+    // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must
+    // outlive the loader.
+    BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch,
+                int last_batch, uint64_t first_step);
+    // Returns this rank's next batch, which is valid until the next call.
+    const Batch& next();
+    // Returns how many targets of that batch's step are not -1, over all ranks.
+    uint64_t step_targets() const { return given.targets; }
+    // Makes any batch of the run, for the audit.
+    Batch micro_batch(uint64_t step, int micro_batch) const;
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
     std::shared_future<Step> prepare();
     const Dataset& data;
     const Sampler sampler;
     const int vocab_size, first_batch, last_batch;
-    uint64_t step;                                              // the next step to prepare
-    Step given;                                                 // the step from which next() returns batches
-    size_t taken = 0;                                           // how many of its batches next() has returned
-    std::shared_future<Step> coming;                            // the step after it, which a thread prepares
+    uint64_t step;          // the next step to prepare
+    Step given;             // the step from which next() returns batches
+    size_t taken = 0;       // how many of its batches next() has returned
+    std::shared_future<Step> coming;    // the step after it, which a thread prepares
 };
