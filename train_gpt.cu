@@ -25,7 +25,7 @@ struct Trainer {
     PassResult *results, *host_results; // (micro-batches + 1)  each; the last one's loss is the gradient's norm
     StepState *states, *host_states;    // (2)  for even and odd steps: one may still be read when the next step begins
     Executor executor;
-    std::shared_ptr<Reporter> report;
+    Reporter report;
     Checkpoints* checkpoints;
     RunProgress at;                        // steps done, and the other numbers of state.json
 };
@@ -48,7 +48,7 @@ void settle_options(Options* o, const Comm* comm) {
 }
 
 void read_data(Trainer* t, const Init& init) {
-    t->data = data_of_options(t->options, init, t->comm);
+    t->data = open_data(data_options(t->options, init), t->comm);
     set_vocabulary(&t->options.shape, t->data.vocab_size);
     t->arena = trained_of(t->options);
 }
@@ -94,19 +94,16 @@ void open_loader(Trainer* t) {
 }
 
 void open_outputs(Trainer* t, const Init& init) {
-    CheckpointFiles files;
-    files.config_json = model_config_json(find_model(t->options.model), t->model.shape, t->data, init);
-    files.texts = t->data.vocabulary.files;
+    CheckpointFiles files = checkpoint_files(t->options, t->model.shape, t->data, init);
     files.arena = &t->arena;
-    if (t->comm->rank == 0) describe_frozen(&files, t->options, init);
     files.arrays = ddp_named_state(&t->ddp);
-    t->report = reporter_create({&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
-                                 t->ddp.transport.name, device_peak_flops() * t->comm->size});
-    t->checkpoints = checkpoints_create(t->comm, t->report.get(), files, !kOnGpu, device_kind());
-    report_begin(t->report.get(), t->at);
+    t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
+                 t->ddp.transport.name, device_peak_flops() * t->comm->size};
+    t->checkpoints = checkpoints_create(t->comm, &t->report, files, !kOnGpu, device_kind());
+    report_begin(&t->report, t->at);
 }
 
-// Prepares everything for the first step. Returns false after --dry-run, and if no step and no score is left to do.
+// Prepares everything for the first step. Returns false if no step and no score is left to do.
 bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* const comm = t->comm;
@@ -114,13 +111,11 @@ bool set_up(Trainer* t) {
     const std::shared_ptr<Init> init =
         t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o, comm);
     settle_options(&o, comm);
-    if (!o.dry_run) claim_run(&t->run, &o, init_folder(*init), comm);
+    claim_run(&t->run, &o, init_folder(*init), comm);
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
     check_agreement(comm, option_fields(o, device_kind()));
     read_data(t, *init);
     check_agreement(comm, data_fields(t->arena, t->data));
-    if (o.dry_run && comm->rank == 0) dry_run(o, t->data, comm->size, comm->local_size);
-    if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run, comm, &o, t->data, device_kind());
     if (t->at.step >= o.steps && !(t->at.unscored && due(t, o.eval_every))) return false;
     check_memory(o, comm);
@@ -218,7 +213,7 @@ void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
     const std::string what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
-    report_warning(t->report.get(), s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
+    report_warning(&t->report, s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
     if (t->at.bad_steps == 5)
         die(kExitOther, "5 steps in a row without a finite gradient: %s; try a smaller --lr", what.c_str());
 }
@@ -236,7 +231,7 @@ StepStats train_step(Trainer* t) {
     if (audited) audit_step(&t->model, &t->ddp, *t->loader, state(t), t->results);
     s.seconds = now_seconds() - began;
     t->at.step++;
-    report_step(t->report.get(), s);
+    report_step(&t->report, s);
     count_bad_step(t, s);
     return s;
 }
@@ -265,7 +260,7 @@ uint32_t validate(Trainer* t, bool saved) {
     check_unchanged(t->data.val);
     const bool best = score.loss() < t->at.best_val;
     if (best) t->at.best_val = score.loss(), t->at.best_step = t->at.step;
-    report_score(t->report.get(), t->at.step, score.loss(), score.bpb(), best, now_seconds() - began);
+    report_score(&t->report, t->at.step, score.loss(), score.bpb(), best, now_seconds() - began);
     if (best && saved) checkpoints_best(t->checkpoints, t->at.step);
     else if (best && t->at.step > 0 && t->options.save_every > 0) save(t);
     return 0;
@@ -275,7 +270,7 @@ void sample_text(Trainer* t) {
     ddp_settle(&t->ddp);
     ddp_exchange_weights(&t->ddp);
     comm_progress(t->comm, t->at.step, "sampling");
-    report_sample(t->report.get(), t->at.step, [t](const Print& print) {
+    report_sample(&t->report, t->at.step, [t](const Print& print) {
         const auto pass_on = [&](const std::string& text) {
             comm_still_works(t->comm);            // for the watchdog: the other ranks wait until the sample ends
             print(text);
@@ -319,14 +314,14 @@ int train(Options options, Comm* comm, Run run) {
         if (!set_up(&t)) return report_nothing_to_do(t.options, t.run, t.at);
         stop = train_loop(&t);
     } catch (...) {
-        report_failure(t.report.get(), t.at.step);
+        report_failure(&t.report, t.at.step);
         checkpoints_destroy(t.checkpoints);    // completes a save under way; its step is an earlier one
         unclaim_run(t.run);                     // removes the folder if it is still empty
         throw;
     }
     set_error_step(-1);
     const int code = stop ? kExitStopped : kExitDone;
-    report_end(t.report.get(), t.at.step, code, stop ? "stopped on request (" + stop_reason(stop) + ")" : "finished");
+    report_end(&t.report, t.at.step, code, stop ? "stopped on request (" + stop_reason(stop) + ")" : "finished");
     tear_down(&t);
     return code;
 }

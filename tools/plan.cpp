@@ -1,11 +1,26 @@
-// plan.cpp -- plans a run on GPUs that are not at hand: what it takes of their memory, and how long a step takes.
-// `train_gpt --dry-run --for` becomes it, with all its options.
+// plan.cpp -- prints what a run takes, without starting it: parameters, epochs and memory. For GPUs that are not at
+// hand it also predicts how long a step takes. `train_gpt --dry-run` becomes it, with all its options.
+#include <algorithm>
 #include <numeric>
 #include <utility>
-#include "src/ddp/reductions/reduction.h"
 #include "src/app/program.h"
+#include "src/base/cpus.h"
 #include "src/base/words.h"
 #include "tools/step_model.h"
+
+// What each backend counts: the memory of a run and of its device.
+struct Counts {
+    double (*memory_of)(const Options& options, int ranks, bool on_gpu, int sharing, std::string* said);
+    void (*device_memory)(size_t* free, size_t* total);
+};
+#define DECLARE(ns, ...) \
+    namespace ns { \
+    double memory_of(const Options&, int, bool, int, std::string*); \
+    void device_memory(size_t*, size_t*); \
+    }
+BACKENDS(DECLARE)
+#define COUNTS(ns, ...) {ns::memory_of, ns::device_memory},
+static const Counts counts[] = {BACKENDS(COUNTS)};
 
 namespace BACKEND {
 
@@ -55,25 +70,78 @@ static void predict(const Options& o, const Gpu& gpu, int ranks) {
                      best.replicas, best.seconds * 1e3, best.bytes * 1e-6);
 }
 
+// Opens the data. Without --data it opens none, and counts the vocabulary of --vocab-size or of the preset. For presets
+// without one, as small as they are, it opens the built-in stories, as a run does.
+static Data data_of(const Options& o, const Init& init, Comm* comm) {
+    const int V = o.shape.V ? o.shape.V : o.vocabulary;
+    if (!V || o.is_given("tokenizer") || o.data + o.init + o.resume != "")
+        return open_data(data_options(o, init), comm);
+    return {.train = {.description = "none given; a run takes the built-in stories, in bytes"}, .vocab_size = V};
+}
+
+// Where a run would be.
+struct Place {
+    int ranks = 1, sharing = 1;         // sharing: see memory_of
+    bool on_gpu = true;
+    double memory = 0;                  // of a GPU that is not at hand; else 0
+};
+
+// Prints the model, the step, the memory of a rank and whether it fits.
+static void print_plan(const Options& o, const Data& data, const Place& place, const Counts& counts) {
+    const ModelInfo* info = find_model(o.model);
+    const double flops = info->flops_per_token(o.shape, o.shape.T) * double(o.total_batch_size);
+    std::string said, by;
+    const double all = counts.memory_of(o, place.ranks, place.on_gpu, place.sharing, &said);
+    if (const std::string many = many_epochs(o, data); !many.empty()) warn("%s", many.c_str());
+    std::printf("%s\nwork    %.3g FLOP per step\nmemory  %s\n", describe_run(o, data, place.ranks).c_str(), flops,
+                said.c_str());
+    for (const TensorSpec& t : info->tensors(o.shape))
+        if (o.verbose) std::printf("tensor  %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
+    size_t free, total;
+    if (place.memory > 0) free = total = size_t(place.memory);
+    else counts.device_memory(&free, &total);
+    if (total == 0) return;
+    if (const Allowance most = allowed_memory(); !place.on_gpu && most.amount < double(total)) {
+        free = std::min(free, total = size_t(most.amount));
+        by = ", by " + most.by;
+    }
+    std::printf("        this %s has %.1f MB%s, %.1f free; its ranks take %.1f: ", place.on_gpu ? "GPU" : "host",
+                double(total) * 1e-6, by.c_str(), double(free) * 1e-6, all * 1e-6);
+    if (all <= double(free)) std::printf("it fits\n");
+    else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n",
+                     place.ranks, place.on_gpu ? "more" : "fewer");
+}
+
 static int plan(int argc, char** argv, Process* process) {
     Options o = read_command_line(parse_options, argc, argv, process);
     if (o.command == "help") hand_over("--help", require_tool("--help", "lm"), o.argv, "train_gpt");
-    if (std::exchange(process->world, {}).rank > 0) return kExitDone;      // rank 0 alone plans
-    if (!o.dry_run || !o.is_given("for") || o.dtype == "fp32")
+    const bool absent = o.is_given("for");          // the GPUs are not at hand: rank 0 alone plans
+    if (absent && std::exchange(process->world, {}).rank > 0) return kExitDone;
+    if (!o.dry_run || (absent && o.dtype == "fp32"))
         die(kExitUsage, "--for: plans a run on GPUs, in bf16; give --dry-run with it, and no --dtype fp32");
-    int ranks;
-    const Gpu& gpu = gpu_asked_for(o.plan_for, &ranks);
-    Comm* const comm = process->comm = comm_create({}, o.timeout);
+    Place place;
+    const Gpu* const gpu = absent ? &gpu_asked_for(o.plan_for, &place.ranks) : nullptr;
+    if (!absent) take_place(o, process->no_world.code ? "--dry-run" : "", process);
+    Comm* const comm = process->comm = comm_create(process->world, o.timeout);
     const Run run = find_run(&o, comm);
+    Counts use = {memory_of, device_memory};
+    if (!absent) {
+        const size_t chosen = choose_backend(backends, &o);
+        use = counts[chosen];
+        place.ranks = comm->size;
+        place.on_gpu = backends[chosen].gpu;
+        if (!place.on_gpu) place.sharing = comm->local_size;
+    }
+    check_reduction(o, place.on_gpu);
     const auto init = run.resumed() ? init_of_run(run.checkpoint, o, comm) : init_of_options(&o, comm);
-    resolve_options(&o, true);
-    check_device(*find_model(o.model), o.shape, true);
-    check_ranks(o, ranks);
-    if (!find_reduction(o.reduce).on_gpus) die(kExitUsage, "--reduce %s: needs CPUs; leave it out", o.reduce.c_str());
-    const Data data = data_of_options(o, *init, comm);
+    resolve_options(&o, place.on_gpu);
+    check_device(*find_model(o.model), o.shape, place.on_gpu);
+    check_ranks(o, place.ranks);
+    const Data data = data_of(o, *init, comm);
     set_vocabulary(&o.shape, data.vocab_size);
-    dry_run(o, data, ranks, 1, gpu.memory);
-    if (find_model(o.model)->head_size) predict(o, gpu, ranks);     // the step model has no recurrent models
+    if (gpu) place.memory = gpu->memory;
+    if (comm->rank == 0) print_plan(o, data, place, use);
+    if (gpu && find_model(o.model)->head_size) predict(o, *gpu, place.ranks);   // it knows no recurrent models
     check_output();
     comm_destroy(comm);
     return kExitDone;

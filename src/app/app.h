@@ -27,35 +27,27 @@ const std::string& init_folder(const Init& init);       // the folder or file wi
 // Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so a
 // value other than the default counts as given, too. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
-// Opens the data. A --dry-run that names none has none, and counts the vocabulary of --vocab-size or of the preset. For
-// presets without one, as small as they are, it opens the built-in stories, as a run does. Collective.
-Data data_of_options(const Options& options, const Init& init, Comm* comm);
 // Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
 // no --init or if its weights are frozen. In embedding and head, rows of untrained tokens get the mean of the others.
 void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init, const Data& data);
 // Returns the sampler, which decides the order of the data.
 Sampler data_order(const Options& options, uint64_t samples);
 
-// Returns the text of config.json. bos_token_id is the token before a text. eos_token_id is the token after a text, or
-// after a turn if the data are conversations.
-std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
-
-// If the weights of --init are frozen, adds the file that names them and their checksum to `files`. Rank 0.
-void describe_frozen(CheckpointFiles* files, const Options& options, const Init& init);
+// Returns the texts that every checkpoint gets: config.json, the tokenizer's files and, if the weights of --init are
+// frozen, the file that names them. In config.json bos_token_id is the token before a text. eos_token_id is the token
+// after a text, or after a turn if the data are conversations.
+CheckpointFiles checkpoint_files(const Options& options, const Shape& shape, const Data& data, const Init& init);
 
 #ifdef BACKEND                      // the other functions belong to a backend
 #include "models/model.h"
 #include "src/ddp/ddp.h"
 namespace BACKEND {
 
-// ---- --dry-run, the memory that a run takes: dry_run.cpp
+// ---- the memory that a run takes: memory.cpp
 
 // Returns the bytes that `sharing` ranks need for arrays, and sets *said to a line about one rank. sharing: on CPUs the
 // ranks of a host, which share one copy of weights and state; on a GPU 1.
 double memory_of(const Options& options, int ranks, bool on_gpu, int sharing, std::string* said);
-// Prints the model, the step, the memory of a rank and whether it fits. options.shape.V must be set. gpu_memory: bytes
-// of each of the GPUs that build/plan plans for; 0: this device.
-void dry_run(const Options& options, const Data& data, int ranks, int sharing, double gpu_memory = 0);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host's CPU memory is too small
 
 // ---- runs a step's work, kernel by kernel or as a CUDA graph: executor.cpp

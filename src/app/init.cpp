@@ -103,13 +103,6 @@ DataOptions data_options(const Options& o, const Init& init) {
     return d;
 }
 
-Data data_of_options(const Options& o, const Init& init, Comm* comm) {
-    const int V = o.shape.V ? o.shape.V : o.vocabulary;
-    if (!o.dry_run || !V || o.is_given("tokenizer") || o.data + o.init + o.resume != "")
-        return open_data(data_options(o, init), comm);
-    return {.train = {.description = "none given; a run takes the built-in stories, in bytes"}, .vocab_size = V};
-}
-
 Sampler data_order(const Options& o, uint64_t samples) {
     return {.torch = o.sampler == "torch", .n = samples, .seed = o.seed, .B = o.batch_size,
             .G = int(o.micro_batches()), .R = o.replicas};
@@ -160,14 +153,15 @@ void load_init(float* weights, const Arena& arena, const Init& init, const std::
     }
 }
 
-std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
-    return config_json({info, shape, init.config.text}, data.vocabulary.config);
-}
-
-void describe_frozen(CheckpointFiles* files, const Options& o, const Init& init) {
-    if (!o.freezes()) return;
-    files->weights = kTunedWeights;
-    const std::vector<TensorSpec> table = find_model(o.model)->tensors(o.shape);
-    files->texts.push_back({kTunedConfig, tuned_config_json(o.lora, o.lora_alpha, o.lora_targets, table, init.folder)});
-    files->frozen_crc = init.crc;
+CheckpointFiles checkpoint_files(const Options& o, const Shape& shape, const Data& data, const Init& init) {
+    CheckpointFiles files;
+    const ModelInfo* const info = find_model(o.model);
+    files.config_json = config_json({info, shape, init.config.text}, data.vocabulary.config);
+    files.texts = data.vocabulary.files;
+    if (!o.freezes()) return files;
+    files.weights = kTunedWeights;
+    files.texts.push_back({kTunedConfig, tuned_config_json(o.lora, o.lora_alpha, o.lora_targets,
+                                                           info->tensors(o.shape), init.folder)});
+    files.frozen_crc = init.crc;
+    return files;
 }

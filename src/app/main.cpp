@@ -4,11 +4,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "src/ddp/reductions/reduction.h"
 #include "src/app/program.h"
 #include "src/base/file.h"
 #include "src/base/words.h"
-#include "src/comm/comm.h"
 #include "src/run/run.h"
 
 #define DECLARE(ns, ...) namespace ns { int train(Options, Comm*, Run); }
@@ -16,17 +14,17 @@ BACKENDS(DECLARE)
 #define TRAIN(ns, ...) ns::train,
 static int (*const train[])(Options, Comm*, Run) = {BACKENDS(TRAIN)};       // one per backend; returns an exit code
 
-// Returns the lm with this program's backends: lm_ref for train_gpt_ref, or lm where there is none of that name.
-static std::string find_lm(const std::string& command) {
+// Returns the tool with this program's backends: lm_ref for train_gpt_ref, or lm where there is none of that name.
+static std::string find_tool(const std::string& what, const std::string& tool) {
     const std::string own = base_name(program_path()), first = "train_gpt";
-    const std::string lm = "lm" + (own.starts_with(first) ? own.substr(first.size()) : "");
-    return require_tool(command, file_exists(tool_path(lm)) ? lm : "lm");
+    const std::string same = tool + (own.starts_with(first) ? own.substr(first.size()) : "");
+    return require_tool(what, file_exists(tool_path(same)) ? same : tool);
 }
 
 // Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor, whose ranks become
 // lm.
 [[noreturn]] static void hand_command_over(const Options& options, Process* process) {
-    const std::string lm = find_lm(options.command);
+    const std::string lm = find_tool(options.command, "lm");
     if (options.command != "help" && starts_ranks(options, *process)) take_place(options, "", process);
     hand_over(options.command, lm, options.argv, options.program);
 }
@@ -36,14 +34,6 @@ static void check_start(const Options& options) {
     for (const char* option : {"max-restarts", "elastic"})
         if (!options.is_given("np") && options.is_given(option))
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
-}
-
-// Refuses a reduction that cannot run on this backend.
-static void check_reduction(const Options& options, bool gpu) {
-    const ReductionInfo& reduction = find_reduction(options.reduce);
-    if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
-        die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name, gpu ? "CPUs" : "GPUs",
-            gpu ? "GPU, or take --device cpu" : "CPU");
 }
 
 // Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run. The
@@ -71,10 +61,11 @@ static int start(int argc, char** argv, Process* process) {
         return kExitDone;
     }
     if (options.command != "train") hand_command_over(options, process);
-    if (options.is_given("for")) hand_over("--for", require_tool("--for", "plan"), options.argv, options.program);
+    if (options.dry_run || options.is_given("for"))
+        hand_over("--dry-run", find_tool("--dry-run", "plan"), options.argv, options.program);
     check_start(options);
     free_from_terminal();
-    take_place(options, options.dry_run && process->no_world.code ? "--dry-run" : "", process);
+    take_place(options, "", process);
     const World& world = process->world;
     if (world.launcher == "--np" && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
     signal(SIGUSR2, SIG_IGN);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <new>
 #include <unistd.h>
+#include "build/reductions.h"
 #include "src/base/file.h"
 #include "src/base/words.h"
 
@@ -62,6 +63,13 @@ size_t choose_backend(std::span<const Backend> backends, Options* o) {
     const bool built = backends[0].gpu;
     die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; %s, or use --device cpu", o->device.c_str(),
         o->dtype.c_str(), built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
+}
+
+void check_reduction(const Options& options, bool gpu) {
+    const ReductionInfo& reduction = find_reduction(options.reduce);
+    if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
+        die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name, gpu ? "CPUs" : "GPUs",
+            gpu ? "GPU, or take --device cpu" : "CPU");
 }
 
 void check_output() {

@@ -9,12 +9,6 @@
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
 
-std::shared_ptr<Reporter> reporter_create(const RunFacts& facts) {
-    auto r = std::make_shared<Reporter>();
-    static_cast<RunFacts&>(*r) = facts;
-    return r;
-}
-
 void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
     for (const RankReport& r : ranks) {
         s->requests |= r.requests;
@@ -78,16 +72,6 @@ static void write_facts(Reporter* r, int64_t step) {
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 
-// Returns a warning if the last checkpoint in the log is of a later step than `step`, and its folder is missing. Else
-// returns "".
-static std::string missing_save(const std::string& folder, int64_t step) {
-    int64_t saved = 0;
-    parse_whole(last_event(read_file(path_join(folder, "metrics.jsonl")), kSavedEvent), &saved);
-    const std::string lost = path_join(folder, format("ckpt/step_%08lld", (long long)saved));
-    return saved <= step || is_directory(lost) ? "" :
-        "the log tells of " + shown_path(lost) + ", which is not there: is another disk to be mounted on ckpt/?";
-}
-
 void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -99,8 +83,6 @@ void report_begin(Reporter* r, const RunProgress& at) {
     r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(), r->device.c_str(),
                  r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
                  describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
-    const std::string folder = r->run->folder();
-    const std::string lost = missing_save(folder, at.step);                 // by the log of the earlier starts
     write_facts(r, at.step);
     report_warning(r, at.step, many_epochs(o, *r->data));
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
@@ -109,8 +91,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
         if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
         return;
     }
-    report_warning(r, at.step, lost);
-    go_on_from(folder, at.step, at.best_step);
+    go_on_from(r->run->folder(), at.step, at.best_step);
     r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
 }
 
@@ -198,7 +179,7 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 }
 
 void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
-    if (!r || !r->log) return;
+    if (!r->log) return;
     const Options& o = *r->options;
     const std::string folder = shown_path(r->run->folder()), here = shell_quote(folder);
     if (folder != o.out_dir) name_last(folder);             // it was moved
@@ -214,16 +195,13 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
-    const std::string program = shell_quote(o.program), tool = tool_path("export");
-    r->log->text("next    %s %s %s", program.c_str(), r->data->vocabulary.chats ? "chat" : "sample", here.c_str());
-    r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
-    if (!file_exists(tool)) return;
-    r->log->text("        %s %s", shell_quote(tool_path("report")).c_str(), here.c_str());
-    const std::string to_export = shell_quote(tool) + " " + here;
-    const std::string to = path_join(folder, format("step_%08lld", (long long)step));
-    r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());
-    if (find_model(o.model)->gguf && r->data->vocabulary.is_bpe)
-        r->log->text("        %s --gguf %s", to_export.c_str(), shell_quote(to + ".gguf").c_str());
+    const std::string program = shell_quote(o.program), report = tool_path("report"), to = tool_path("export");
+    r->log->text("next    %s %s %s\n        %s --resume %s --steps %lld", program.c_str(),
+                 r->data->vocabulary.chats ? "chat" : "sample", here.c_str(), program.c_str(), here.c_str(),
+                 (long long)(2 * step));
+    if (file_exists(to))
+        r->log->text("        %s %s\n        %s %s --hf %s", shell_quote(report).c_str(), here.c_str(),
+                     shell_quote(to).c_str(), here.c_str(), shell_quote(folder + "-hf").c_str());
 }
 
 void report_failure(Reporter* r, int64_t step) try {

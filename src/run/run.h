@@ -125,28 +125,25 @@ struct StepStats {
 // Combines the ranks' reports in *stats: all requests, the largest norm, and `skipped` if it is not finite.
 void join_reports(StepStats* stats, const std::vector<RankReport>& ranks);
 
-// What the reports need to know about the run.
-struct RunFacts {
-    const Options* options;
-    const Comm* comm;
-    const Run* run;
-    const Data* data;
-    const ModelInfo* info;
-    std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
-    double peak_flops;                  // of all ranks' devices, per second; NaN: unknown
-};
 // Returns the lines that a run's header and --dry-run share: model, what it trains, data, batch, learning rate.
 std::string describe_run(const Options& options, const Data& data, int ranks);
 // Returns a warning if the run makes more than 40 passes over its training data; else "".
 std::string many_epochs(const Options& options, const Data& data);
-struct Reporter : RunFacts {
-    std::unique_ptr<Log> log = nullptr;     // on rank 0, after report_begin; else null
+// Prints and logs a run. The first members are what it needs to know about the run.
+struct Reporter {
+    const Options* options = nullptr;
+    const Comm* comm = nullptr;
+    const Run* run = nullptr;
+    const Data* data = nullptr;
+    const ModelInfo* info = nullptr;
+    std::string device = {}, transport = {};    // "cpu avx2, 2 threads", "shared memory"
+    double peak_flops = 0;              // of all ranks' devices, per second; NaN: unknown
+    std::unique_ptr<Log> log = nullptr; // on rank 0, after report_begin; else null
     std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // now_seconds() at report_begin, and at the last console line about a step
     double spent = 0;                   // seconds of steps and of evaluations, for the time that is left
     int64_t steps_here = 0;             // steps that this process has run
 };
-std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 
 void report_place(const Reporter* r);   // kExitWrite: the run's folder was deleted, or another run has locked it
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
@@ -160,8 +157,8 @@ using Print = std::function<void(const std::string&)>;
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
 // Prints the last lines and writes the "done" event. Their times count from the start of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
-void report_failure(Reporter* r, int64_t step);         // in a catch block: report_end with that error; r may be null
-// For a run that has no step to do: says so, unless it was --dry-run. Sets `best` of a finished run, or removes the new
+void report_failure(Reporter* r, int64_t step);         // in a catch block: report_end with that error
+// For a run that has no step to do: says so. Sets `best` of a finished run, or removes the new
 // folder. Returns the exit code.
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at);
 

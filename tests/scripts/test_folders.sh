@@ -320,13 +320,6 @@ adapted() {         # the model that an adapter of --init belongs to
 check "... of the model of an adapter" adapted
 check "... which is whole" test -e "$tmp/golden/ckpt/step_00000020/DONE"
 
-older_disk() {
-    cp -r "$tmp/golden" "$tmp/below" && rm -rf "$tmp/below/ckpt/step_0000002"? "$tmp/below/ckpt/step_00000015"
-    echo step_00000010 >"$tmp/below/ckpt/latest"
-    $train --resume "$tmp/below" --steps 20 >"$tmp/below.log" 2>&1 || return 1
-    has "$tmp/below.log" 'the log tells of .*/below/ckpt/step_00000020, which is not there'
-}
-check "ckpt/ shows an older state" older_disk
 # What kills leave is removed by exact name at the next save.
 leftovers() {
     c="$tmp/golden/ckpt"

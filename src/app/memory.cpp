@@ -1,10 +1,8 @@
-// dry_run.cpp -- prints parameters and memory of a run, without starting it.
+// memory.cpp -- counts the memory that a run takes (app.h).
 #include "src/app/app.h"
 #include <bit>
-#include <cstdio>
-#include "src/ddp/reductions/reduction.h"
 #include "src/base/cpus.h"
-#include "src/base/file.h"
+#include "src/ddp/reductions/reduction.h"
 
 namespace BACKEND {
 
@@ -41,32 +39,6 @@ void check_memory(const Options& o, const Comm* comm) {
     if (const Allowance most = allowed_memory(); all > most.amount)
         die(kExitOther, "memory: got %.1f MB by %s, want %.1f for %d ranks here: %s; see --dry-run", most.amount * 1e-6,
             most.by.c_str(), all * 1e-6, here, said.c_str());
-}
-
-void dry_run(const Options& o, const Data& data, int ranks, int sharing, double gpu_memory) {
-    const bool on_gpu = kOnGpu || gpu_memory > 0;
-    const ModelInfo* info = find_model(o.model);
-    const double flops = info->flops_per_token(o.shape, o.shape.T) * double(o.total_batch_size);
-    std::string said, by;
-    const double all = memory_of(o, ranks, on_gpu, on_gpu ? 1 : sharing, &said);
-    if (const std::string many = many_epochs(o, data); !many.empty()) warn("%s", many.c_str());
-    std::printf("%s\nwork    %.3g FLOP per step\nmemory  %s\n", describe_run(o, data, ranks).c_str(), flops,
-                said.c_str());
-    for (const TensorSpec& t : info->tensors(o.shape))
-        if (o.verbose) std::printf("tensor  %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
-    size_t free, total;
-    device_memory(&free, &total);
-    if (gpu_memory > 0) free = total = size_t(gpu_memory);
-    if (total == 0) return;
-    if (const Allowance most = allowed_memory(); !on_gpu && most.amount < double(total)) {
-        free = std::min(free, total = size_t(most.amount));
-        by = ", by " + most.by;
-    }
-    std::printf("        this %s has %.1f MB%s, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
-                double(total) * 1e-6, by.c_str(), double(free) * 1e-6, all * 1e-6);
-    if (all <= double(free)) std::printf("it fits\n");
-    else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
-                     on_gpu ? "more" : "fewer");
 }
 
 }  // namespace BACKEND
