@@ -11,7 +11,7 @@ struct Checkpoints {
     Reporter* report;
     Saver* saver = nullptr;             // rank 0; null elsewhere
     CheckpointFiles files = {};         // rank 0: what is saved; state.json changes from save to save
-    JsonLine facts = {};                // rank 0: the part of state.json that stays the same
+    std::string device_kind = {};
     bool busy = false;                  // a save is under way; the same on all ranks
     int failed = 0;                     // how many saves in a row have failed
     int64_t step = 0;                   // the step of the save under way
@@ -25,7 +25,6 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
                                 const std::string& device_kind) {
     const Options& o = *report->options;
     const Run& run = *report->run;
-    const Data& data = *report->data;
     auto c = std::make_unique<Checkpoints>(Checkpoints{.comm = comm, .report = report});
     if (comm->rank != 0) return c.release();
     // On a resume and with --force this check would come too early: old files are removed before the first save.
@@ -35,11 +34,7 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     c->saver = saver_create(files, copy, run.folder(), o.keep);
     c->files = files;
     c->files.progress = [comm] { comm_still_works(comm); };
-    JsonLine identity;
-    for (const auto& [name, value] : options_identity(o)) identity.raw(name.c_str(), json_quote(value, true));
-    if (files.frozen_crc) c->facts.add("base_crc", *files.frozen_crc);
-    c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
-        .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash);
+    c->device_kind = device_kind;
     return c.release();
 }
 
@@ -94,8 +89,14 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
     c->busy = true;
     c->step = at.step;
     if (c->saver) {
-        JsonLine state = c->facts;
-        state.add("step", at.step).add("tokens", at.step * c->report->options->total_batch_size)
+        const Data& data = *c->report->data;
+        JsonLine identity, state;
+        for (const auto& [name, value] : options_identity(*c->report->options))
+            identity.raw(name.c_str(), json_quote(value, true));
+        if (c->files.frozen_crc) state.add("base_crc", *c->files.frozen_crc);
+        state.add("version", kStateVersion).add("program", version_text()).add("device", c->device_kind)
+            .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash)
+            .add("step", at.step).add("tokens", at.step * c->report->options->total_batch_size)
             .add("bad_steps", at.bad_steps).add("best_val", at.best_val).add("best_step", at.best_step);
         for (size_t i = 0; i < at.sums.size(); i++) state.add(format("sum%zu", i).c_str(), at.sums[i]);
         c->files.state_json = state.text() + "\n";
@@ -116,11 +117,13 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
 // line of their last step, if that is there: before that line it would be of another attempt.
 static double logged_score(const std::string& folder, int64_t step) {
     const std::string path = path_join(folder, "metrics.jsonl"), log = file_exists(path) ? read_file(path) : "";
+    const std::string score = format("{\"event\":\"val\",\"step\":%lld,\"loss\":", (long long)step);
     const size_t trained = log.rfind(format("{\"event\":\"train\",\"step\":%lld,", (long long)step - 1));
-    double score = NAN;
-    parse_whole(last_event(trained == log.npos ? log : log.substr(trained),
-                           format("{\"event\":\"val\",\"step\":%lld,\"loss\":", (long long)step)), &score);
-    return score;
+    const size_t at = log.rfind(score), begin = at + score.size();
+    double loss = NAN;
+    if (at != log.npos && (trained == log.npos || trained < at))
+        parse_whole(log.substr(begin, log.find(',', begin) - begin), &loss);
+    return loss;
 }
 
 RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Data& data,

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -67,19 +66,6 @@ void Log::piece(const std::string& text) {
     console_error = error;
 }
 
-void Log::follow() {
-    struct stat mine, named;
-    if (fd < 0 || fstat(fd, &mine) != 0) return;
-    const bool there = stat(path.c_str(), &named) == 0;
-    if (there ? mine.st_ino == named.st_ino && mine.st_dev == named.st_dev : errno != ENOENT) return;
-    const Descriptor fresh(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
-    const bool opened = fresh.fd >= 0 && dup3(fresh.fd, fd, O_CLOEXEC) >= 0;    // sync() of another thread may use fd
-    if (opened || !lost)
-        warn("%s: was moved or deleted; the log goes on %s", shown_path(path).c_str(),
-             opened ? "in a new file of that name" : format("where it was: %s", strerror(errno)).c_str());
-    lost = !opened;
-}
-
 void Log::add(const std::string& line) {
     if (pending.size() < kPendingBytes) pending += line;
     const int error = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
@@ -90,7 +76,6 @@ void Log::add(const std::string& line) {
 
 void Log::event(const JsonLine& line) {
     if (fd < 0) return;
-    follow();
     std::string text = line.text();
     text.insert(text.size() - 1, format(",\"time\":%.3f", unix_seconds()));
     add(text + "\n");

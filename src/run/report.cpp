@@ -99,9 +99,8 @@ int report_nothing_to_do(const Options& options, const Run& run, const RunProgre
     if (run.lock && run.resumed()) {
         name_best(run.folder(), at.best_step);
         for (const std::string& change : options.changed) warn("without effect on a finished run: %s", change.c_str());
-        std::printf("%s: finished: %lld of %lld steps; a larger --steps goes on\nnext    %s --resume %s --steps %lld\n",
-                    run.out_dir.c_str(), (long long)at.step, (long long)options.steps,
-                    shell_quote(options.program).c_str(), shell_quote(run.out_dir).c_str(), (long long)(2 * at.step));
+        std::printf("%s: finished: %lld of %lld steps; a larger --steps goes on\n", run.out_dir.c_str(),
+                    (long long)at.step, (long long)options.steps);
     } else if (run.lock) {
         unclaim_run(run);
         std::printf("--steps 0: nothing to train\n");

@@ -82,7 +82,7 @@ bool has_run(const std::string& folder) {
 // Returns whether the run's log mentions a checkpoint.
 bool has_saved(const std::string& folder) {
     const std::string log = path_join(folder, "metrics.jsonl");
-    return file_exists(log) && !last_event(read_file(log), kSavedEvent).empty();
+    return file_exists(log) && read_file(log).find("{\"event\":\"ckpt\"") != std::string::npos;
 }
 
 // Returns the folder of the run that --resume means. kExitNoInput if there is none; kExitUsage if --out-dir is another.
@@ -198,11 +198,6 @@ void name_last(const std::string& folder) {
     std::filesystem::remove("runs/.last", ignored);
     std::filesystem::create_directory_symlink(base_name(folder), "runs/.last", ignored);
     std::filesystem::rename("runs/.last", "runs/last", ignored);    // fails if a user has made that a folder
-}
-
-std::string last_event(const std::string& log, const std::string& event) {
-    const size_t at = log.rfind(event), begin = at + event.size();
-    return at == log.npos ? "" : log.substr(begin, log.find(',', begin) - begin);
 }
 
 void empty_run(const Run& run, bool force) {

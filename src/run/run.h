@@ -35,9 +35,6 @@ void unclaim_run(const Run& run);       // removes the folder if this start made
 // Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk is missing.
 void claim_checkpoints(const Run& run);
 void empty_run(const Run& run, bool force);     // --force: removes the old run's files; called after the last check
-// Returns the text behind `event`, up to the next comma, where it is last in the log of a run; "": it is not there.
-std::string last_event(const std::string& log, const std::string& event);
-const char* const kSavedEvent = "{\"event\":\"ckpt\",\"step\":";
 void name_last(const std::string& folder);      // points the link runs/last to a folder in runs/; ignores failures
 
 // Merges a run's saved options into *options; path: its folder or a checkpoint of it. Returns false if there are none.
@@ -81,11 +78,9 @@ struct Log {
 
   private:
     void add(const std::string& line);
-    void follow();                              // opens the path again if the file was moved or deleted; only warns
     int fd = -1;                                // metrics.jsonl; -1: none
     std::string path, pending;                  // pending: lines that could not be written yet
     int file_error = 0, console_error = 0;      // errno of the last write
-    bool lost = false;                          // the path could not be opened again; a warning said so
 };
 
 // ---- what rank 0 writes on the console and in metrics.jsonl; the other ranks' reports do nothing: report.cpp
