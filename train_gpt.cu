@@ -1,8 +1,9 @@
-// train_gpt.cu -- training: set-up, one step, evaluation, samples, saves, the loop.
+// train_gpt.cu -- training: set-up, one step, saves, evaluation, samples, the loop.
 //
-// This file is compiled once per backend (namespace BACKEND). src/app/main.cpp calls train() of the backend that it
-// chose. Every rank runs this code, and rank 0 also writes files. Keep models/model.h (what a model computes) and
-// src/ddp/ddp.h (how gradients are summed over ranks) open beside it.
+// Start reading at enqueue_step, which is one step, and train_loop, which is the run. Every rank
+// runs this code, and rank 0 also writes files. The file is compiled once per backend (namespace
+// BACKEND), and src/app/main.cpp calls train() of the backend that it chose. Keep models/model.h
+// (what a model computes) and src/ddp/ddp.h (how ranks sum gradients) open beside it.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -18,26 +19,33 @@ struct Trainer {
     Run run;                            // the folder that rank 0 writes
     Data data;
     std::unique_ptr<BatchLoader> loader;
-    Trained arena;                      // where each trained tensor lies in weights, gradients and optimizer state
+    Trained arena;                      // where the trained tensors lie in each array
     Ddp ddp;                            // owns the trained weights
     Model model;
-    int* batches;                       // (micro-batches of this rank, 2, B, T)  on the host: tokens, then targets
-    PassResult *results, *host_results; // (micro-batches + 1)  each; the last one's loss is the gradient's norm
-    StepState *states, *host_states;    // (2)  for even and odd steps: one may still be read when the next step begins
-    Executor executor;
+    int* batches;                       // (micro-batches, 2, B, T)  tokens, then targets
+    PassResult *results, *host_results; // (micro-batches + 1)  the last one has the gradient's norm
+    StepState *states, *host_states;    // (2)  for even and odd steps
+    Executor executor;                  // runs a step as kernels or as a CUDA graph
     Reporter report;
     Checkpoints* checkpoints;
-    RunProgress at;                        // steps done, and the other numbers of state.json
+    RunProgress at;                     // steps done, and the other numbers of state.json
 };
 
-size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.shape.T); }
-int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
+size_t batch_tokens(const Trainer* t) {
+    return size_t(t->options.batch_size) * size_t(t->options.shape.T);
+}
+// A rank computes the micro-batches [first_batch, first_batch + own_micro_batches) of each step.
+int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }
+int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }   // number of its first micro-batch
+// A step's values. The copy of the other parity may still be read when the next step begins.
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
-bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }
+// Returns whether what happens every n steps (0: never) happens now. The last step has all of it.
+bool due(const Trainer* t, int64_t n) {
+    return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps);
+}
 
 // ---- set up
 
@@ -57,12 +65,12 @@ void allocate(Trainer* t, Init* init) {
     const Options& o = t->options;
     const OptimizerInfo* const optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const size_t n = size_t(own_micro_batches(t));
-    // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
+    // By default they do not overlap on CPUs of one host: both need the same cores.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer,
                {o.replicas, int(n), overlap, o.reduce, o.hyper});
-    model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
-                 t->arena, load_frozen_weights(t->comm, o, init));
+    model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
+                 t->ddp.weights, true, t->arena, load_frozen_weights(t->comm, o, init));
     t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = device<PassResult>(n + 1, "results");
@@ -73,8 +81,8 @@ void allocate(Trainer* t, Init* init) {
     executor_create(&t->executor, t->comm, &t->ddp, kOnGpu && o.graph);
 }
 
-// Rank 0 reads weights and optimizer state of a checkpoint, or makes the first weights. The other ranks get them by
-// broadcast.
+// Rank 0 reads weights and optimizer state of a checkpoint, or makes the first weights. The other
+// ranks get them by broadcast.
 void load_weights(Trainer* t, const Init& init) {
     const Options& o = t->options;
     if (t->comm->rank == 0) {
@@ -97,8 +105,8 @@ void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files = checkpoint_files(t->options, t->model.shape, t->data, init);
     files.arena = &t->arena;
     files.arrays = ddp_named_state(&t->ddp);
-    t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
-                 t->ddp.transport.name, device_peak_flops() * t->comm->size};
+    t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model),
+                 device_name(), t->ddp.transport.name, device_peak_flops() * t->comm->size};
     t->checkpoints = checkpoints_create(t->comm, &t->report, files, !kOnGpu, device_kind());
     report_begin(&t->report, t->at);
 }
@@ -141,15 +149,18 @@ void tear_down(Trainer* t) {
 
 // ---- one step
 
-// Sets the values that change from step to step. Call it after load_batches, which counts the step's targets. Kernels
-// read the values from memory, so a captured CUDA graph can be replayed without new arguments.
+// Sets the values that change from step to step. Call it after load_batches, which counts the
+// step's targets. Kernels read the values from memory, so a captured CUDA graph can be replayed
+// without new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o, t->at.step);
-    *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step), .lr = float(o.lr * schedule), .grad_scale = 0};
+    *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step),
+                      .lr = float(o.lr * schedule), .grad_scale = 0};
     host_state(t)->tokens = double(t->loader->step_targets());
     const OptimizerInfo& rule = *t->ddp.optimizer;
-    rule.prepare(host_state(t), hyper_values(o, rule.hyper).data(), t->at.step + 1, schedule, t->at.sums.data());
+    rule.prepare(host_state(t), hyper_values(o, rule.hyper).data(), t->at.step + 1, schedule,
+                 t->at.sums.data());
 }
 
 void load_batches(Trainer* t) {
@@ -161,11 +172,15 @@ void load_batches(Trainer* t) {
 }
 
 Pass micro_batch_pass(Trainer* t, int i) {
-    Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t), .micro_batch = uint32_t(first_batch(t) + i)};
+    Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t),
+                 .micro_batch = uint32_t(first_batch(t) + i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
-    // The first micro-batch waits for the weights, tensor by tensor. In the last one gradients are final and reduced.
-    if (i == 0) pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
-    if (i + 1 == own_micro_batches(t)) pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
+    // The first forward waits for each tensor's weights, which the step before has updated. The
+    // last backward says which gradients are final, so that their reduction begins.
+    if (i == 0)
+        pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
+    if (i + 1 == own_micro_batches(t))
+        pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
     return pass;
 }
 
@@ -176,31 +191,30 @@ void enqueue_step(Trainer* t) {
     copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
     for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
-        model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i), targets(t, i));
-        ddp_sum_replicas(ddp, i, state(t));     // sums the replicas that are complete inside this rank
+        model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i),
+                               targets(t, i));
+        ddp_sum_replicas(ddp, i, state(t));     // those that are complete in this rank
     }
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     const int n = own_micro_batches(t);
     ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
-    copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult), ddp->stream);
-    event_record(t->executor.results, ddp->stream);     // the host waits for losses and norm, not for the update
-    ddp_update(ddp, state(t));                  // each rank updates its slices, or none if the norm is not finite
+    copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult),
+                       ddp->stream);
+    event_record(t->executor.results, ddp->stream);     // the host waits for these results only
+    ddp_update(ddp, state(t));                  // of this rank's slices, if the norm is finite
 }
 
-// Waits for this rank's results of the step, exchanges them with all ranks and returns the step's statistics.
+// Waits for this rank's results, exchanges them with all ranks and returns the step's statistics.
 StepStats collect_stats(Trainer* t) {
     executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(own_micro_batches(t));
-    std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order, for any number of ranks
+    std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order
     comm_allgather(t->comm, results.data(), t->host_results, n * sizeof(PassResult));
     refuse_unwritten(results, t->options.model, t->arena);
-    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = plain(t->host_results[n].loss)};
+    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr),
+                   .norm = plain(t->host_results[n].loss)};
     for (const PassResult& r : results) s.loss += r.loss;
-    for (const char* const name : find_model(t->options.model)->measures) {
-        double sum = 0;
-        for (const PassResult& r : results) sum += r.measures[s.measures.size()];
-        s.measures.push_back({name, plain(sum / double(results.size()))});
-    }
+    s.measures = mean_measures(*find_model(t->options.model), results);
     s.loss = plain(s.loss / host_state(t)->tokens);
     s.times = executor_times(&t->executor);
     join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
@@ -208,14 +222,16 @@ StepStats collect_stats(Trainer* t) {
     return s;
 }
 
-// Counts consecutive steps whose gradient is not finite. Such a step changes no weight. Five in a row end the run.
+// Counts consecutive steps whose gradient is not finite: they change no weight. Five end the run.
 void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
-    const std::string what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
-    report_warning(&t->report, s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
+    const auto what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
+    report_warning(&t->report, s.step,
+                   format("step %lld skipped: %s", (long long)s.step, what.c_str()));
     if (t->at.bad_steps == 5)
-        die(kExitOther, "5 steps in a row without a finite gradient: %s; try a smaller --lr", what.c_str());
+        die(kExitOther, "5 steps in a row without a finite gradient: %s; try a smaller --lr",
+            what.c_str());
 }
 
 StepStats train_step(Trainer* t) {
@@ -238,7 +254,7 @@ StepStats train_step(Trainer* t) {
 
 // ---- save, evaluate, sample
 
-// Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.
+// Starts a save. Training waits while the state is gathered and copied, not while it is written.
 void save(Trainer* t) {
     checkpoints_finish(t->checkpoints, t->at.step, false);
     check_unchanged(t->data.train);
@@ -246,14 +262,16 @@ void save(Trainer* t) {
     checkpoints_start(t->checkpoints, t->at);
 }
 
-// Scores the weights on the validation data. A request to stop ends that early and is returned; a resume then scores
-// again. saved: the weights were saved before, because a save was due; else they are saved now if they are the best.
+// Scores the weights on the validation data. A request to stop ends that early and is returned; a
+// resume then scores again. saved: the weights were saved before, because a save was due; else they
+// are saved now if they are the best.
 uint32_t validate(Trainer* t, bool saved) {
     const double began = now_seconds();
     ddp_settle(&t->ddp);
     ddp_exchange_weights(&t->ddp);
     comm_progress(t->comm, t->at.step, "evaluation");
-    const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
+    const Score score =
+        evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
     ddp_exchange_weights(&t->ddp);
     if (!saved && score.requests) save(t);
     if (score.requests) return score.requests;
@@ -272,10 +290,11 @@ void sample_text(Trainer* t) {
     comm_progress(t->comm, t->at.step, "sampling");
     report_sample(&t->report, t->at.step, [t](const Print& print) {
         const auto pass_on = [&](const std::string& text) {
-            comm_still_works(t->comm);            // for the watchdog: the other ranks wait until the sample ends
+            comm_still_works(t->comm);          // for the watchdog: the other ranks wait
             print(text);
         };
-        return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options, uint32_t(t->at.step), pass_on);
+        return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options,
+                             uint32_t(t->at.step), pass_on);
     });
     comm_barrier(t->comm);
     ddp_exchange_weights(&t->ddp);
@@ -286,14 +305,15 @@ void sample_text(Trainer* t) {
 // Returns the requests that stopped the run before its end; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
-    // The weights of --init have no score yet. A checkpoint has none if the evaluation behind its save did not end.
+    // The weights of --init have no score yet, nor has a checkpoint whose evaluation did not end.
     const bool unscored = t->at.unscored || (!t->run.resumed() && !o.init.empty());
     uint32_t stop = unscored && due(t, o.eval_every) ? validate(t, t->run.resumed()) : 0;
     while (!stop && t->at.step < o.steps) {
         const StepStats s = train_step(t);
-        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step only scores are to stop
+        // A request that comes with the last step can stop the scoring only.
+        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;
         const bool saves = checkpoints_due(t->checkpoints, t->at, s, stop);
-        if (saves) save(t);                     // first, so that no evaluation and no sample can lose the step
+        if (saves) save(t);             // first: a failure of what follows cannot lose the step
         if (!stop && due(t, o.eval_every)) stop = validate(t, saves);
         if (!stop && due(t, o.sample_every)) sample_text(t);
     }
@@ -315,13 +335,14 @@ int train(Options options, Comm* comm, Run run) {
         stop = train_loop(&t);
     } catch (...) {
         report_failure(&t.report, t.at.step);
-        checkpoints_destroy(t.checkpoints);    // completes a save under way; its step is an earlier one
+        checkpoints_destroy(t.checkpoints);     // completes the save of an earlier step
         unclaim_run(t.run);                     // removes the folder if it is still empty
         throw;
     }
     set_error_step(-1);
     const int code = stop ? kExitStopped : kExitDone;
-    report_end(&t.report, t.at.step, code, stop ? "stopped on request (" + stop_reason(stop) + ")" : "finished");
+    report_end(&t.report, t.at.step, code,
+               stop ? "stopped on request (" + stop_reason(stop) + ")" : "finished");
     tear_down(&t);
     return code;
 }

@@ -5,7 +5,11 @@
 namespace BACKEND {
 
 void executor_create(Executor* e, Comm* comm, Ddp* ddp, bool use_graph) {
-    *e = {.comm = comm, .ddp = ddp, .use_graph = use_graph, .begin = event_create(), .results = event_create()};
+    *e = {.comm = comm,
+          .ddp = ddp,
+          .use_graph = use_graph,
+          .begin = event_create(),
+          .results = event_create()};
 }
 
 void executor_destroy(Executor* e) {
@@ -15,12 +19,14 @@ void executor_destroy(Executor* e) {
     event_destroy(e->results);
 }
 
-// Launches the step as a graph. Captures it first if there is none yet or if the work space has moved. Returns false,
-// after a warning, if the step cannot be captured.
-[[maybe_unused]] static bool replay(Executor* e, Graph* graph, const std::function<void()>& enqueue) {
+// Launches the step as a graph. Captures it first if there is none yet or if the work space has
+// moved. Returns false, after a warning, if the step cannot be captured.
+[[maybe_unused]] static bool replay(Executor* e, Graph* graph,
+                                    const std::function<void()>& enqueue) {
     if (*graph && graph_launch(*graph)) return true;
     std::string why;
-    for (const bool dependent : {true, false}) {    // not every GPU supports programmatic dependent launch in a graph
+    // Not every GPU supports programmatic dependent launch in a graph.
+    for (const bool dependent : {true, false}) {
         graph_destroy(*graph);
         ddp_rewind(e->ddp);
         *graph = graph_capture(enqueue, e->ddp->stream, dependent, &why);
@@ -35,9 +41,12 @@ void execute_step(Executor* e, int64_t step, const std::function<void()>& enqueu
     fault_point("fwd", e->comm->rank, step);
     event_record(e->begin, nullptr);
     if constexpr (kOnGpu) {
-        const bool audited = e->ddp->audited;       // an audited step also copies gradients to the host
-        if (e->use_graph && !audited && e->runs > 0) e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
-        // The first step only increments runs. Next is the all-gather on ddp->stream, which has to wait for the graph.
+        // An audited step also copies gradients to the host.
+        const bool audited = e->ddp->audited;
+        if (e->use_graph && !audited && e->runs > 0)
+            e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
+        // The first step only increments runs. Next is the all-gather on ddp->stream, which has to
+        // wait for the graph.
         if (e->use_graph && !audited && e->runs++ > 0) return stream_wait(e->ddp->stream, nullptr);
     }
     ddp_rewind(e->ddp);
@@ -54,14 +63,27 @@ static void wait_on_gpu(Executor* e, Event event, int64_t step, const char* phas
     comm_progress(e->comm, step, phase);
 }
 
-// A step may take longer than --timeout, but a micro-batch should not: each micro-batch that ends counts as progress.
+// A step may take longer than --timeout, but a micro-batch should not: each micro-batch that ends
+// counts as progress.
 void executor_wait(Executor* e, int64_t step) {
     if (kOnGpu && e->comm->size > 1) {
-        for (const Event done : e->ddp->batch_done) wait_on_gpu(e, done, step, "forward and backward");
+        for (const Event done : e->ddp->batch_done)
+            wait_on_gpu(e, done, step, "forward and backward");
         wait_on_gpu(e, e->results, step, "reduction");
     }
     event_sync(e->results);
     comm_progress(e->comm, step, "update");
+}
+
+std::vector<std::pair<const char*, double>> mean_measures(const ModelInfo& info,
+                                                          const std::vector<PassResult>& results) {
+    std::vector<std::pair<const char*, double>> means;
+    for (const char* const name : info.measures) {
+        double sum = 0;
+        for (const PassResult& r : results) sum += r.measures[means.size()];
+        means.push_back({name, plain(sum / double(results.size()))});
+    }
+    return means;
 }
 
 StepTimes executor_times(Executor* e) {

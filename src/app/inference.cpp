@@ -1,5 +1,5 @@
-// inference.cpp -- loads weights in the type that models compute with, and runs a model forward: losses of data and
-// continued texts (app.h).
+// inference.cpp -- loads weights in the type that models compute with, and runs a model forward:
+// losses of data and continued texts (app.h).
 #include "src/app/app.h"
 #include <algorithm>
 #include "src/app/program.h"
@@ -9,7 +9,8 @@
 namespace BACKEND {
 
 void load_stored(floatX* weights, const Arena& arena, const Init& init) {
-    if (sizeof(floatX) == sizeof(float)) return load_init(reinterpret_cast<float*>(weights), arena, init);
+    if (sizeof(floatX) == sizeof(float))
+        return load_init(reinterpret_cast<float*>(weights), arena, init);
     std::vector<float> masters(arena.n);
     load_init(masters.data(), arena, init);
     store_floats(weights, masters.data(), arena.n);
@@ -18,7 +19,8 @@ void load_stored(floatX* weights, const Arena& arena, const Init& init) {
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
     if (!o.freezes()) return nullptr;
     if (comm->rank == 0 && !init->first) *init = init_of_path(init->folder, nullptr, true);
-    init->adapted = false;              // these are this run's trained tensors, which load_init must not add
+    // These are this run's trained tensors, which load_init must not add.
+    init->adapted = false;
     const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");
@@ -39,7 +41,8 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     Score sums;
     std::vector<int> tokens(n * T), targets(n * T);
     std::vector<float> losses(n * T);
-    for (uint64_t b = 0; b < n; b++) data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
+    for (uint64_t b = 0; b < n; b++)
+        data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
     sums.nats = model_loss(model, tokens.data(), targets.data(), int(n), int(T), losses.data());
     sums.tokens = uint64_t(std::ranges::count_if(targets, [](int target) { return target >= 0; }));
     for (size_t k = 0; k < n * T && data.vocabulary.has_text(); k++) {
@@ -73,7 +76,8 @@ Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* com
 }
 
 std::string continue_text(Model* model, const Vocabulary& v, const Options& o, uint32_t stream,
-                          std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops) {
+                          std::vector<int>* tokens, const Print& print,
+                          const std::function<bool()>& stops) {
     std::string all;
     Utf8Stream utf8;
     const auto emit = [&](const std::string& piece) {
@@ -90,14 +94,15 @@ std::string continue_text(Model* model, const Vocabulary& v, const Options& o, u
     return all;
 }
 
-std::string generate_text(Model* model, const Vocabulary& v, const std::vector<int>& start, const Options& o,
-                          uint32_t stream, const Print& print) {
+std::string generate_text(Model* model, const Vocabulary& v, const std::vector<int>& start,
+                          const Options& o, uint32_t stream, const Print& print) {
     std::string all;
     for (int i = 0; i < o.samples && !stop_requested(); i++) {
         std::vector<int> tokens = start;
         if (tokens.empty()) tokens.push_back(model->shape.V - 1);
         const std::string between = (i > 0 ? "\n---\n" + o.prompt : "") + (v.chats ? "\n" : "");
-        const uint32_t own = stream + (uint32_t(i) << 24);          // steps stay below 2^24 in practice
+        // Steps stay below 2^24 in practice.
+        const uint32_t own = stream + (uint32_t(i) << 24);
         print(between);
         all += between + continue_text(model, v, o, own, &tokens, print, stop_requested);
     }

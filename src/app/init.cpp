@@ -1,4 +1,5 @@
-// init.cpp -- the model that a run starts from: shape, weights, tokenizer; its config.json in checkpoints (app.h).
+// init.cpp -- the model that a run starts from: shape, weights, tokenizer; its config.json in
+// checkpoints (app.h).
 #include "src/app/program.h"
 #include <algorithm>
 #include <map>
@@ -8,7 +9,8 @@
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
 
-// Rank 0 reads the text files of a model's folder and broadcasts them, because other hosts may lack the folder.
+// Rank 0 reads the text files of a model's folder and broadcasts them, because other hosts may lack
+// the folder.
 static ModelTexts read_texts(const std::string& folder, Comm* comm) {
     if (!comm) return read_model_texts(folder);
     ModelTexts texts;
@@ -27,16 +29,22 @@ Init init_of_path(const std::string& path, Comm* comm, bool crc) {
     };
     std::string answer;
     if (!comm || comm->rank == 0)
-        answer = ask_tool("--init", require_tool("--init", "import"), {crc ? "--crc" : "--answer"}, path, waiting);
+        answer = ask_tool("--init", require_tool("--init", "import"), {crc ? "--crc" : "--answer"},
+                          path, waiting);
     if (comm) answer = comm_first_text(comm, answer);
     const Json json = parse_json(answer, kAnswer, true), shape = json.at("shape", kAnswer);
     const auto text = [&](const char* key) { return json.get_string(key, kAnswer); };
-    Init init = {.folder = text("folder"), .weights = text("weights"), .saved = text("saved"),
-                 .config = {find_model(text("model")), {}, text("config")}, .texts = read_texts(text("texts"), comm),
-                 .crc = uint32_t(json.get_u64("crc", kAnswer)), .answer = answer,
+    Init init = {.folder = text("folder"),
+                 .weights = text("weights"),
+                 .saved = text("saved"),
+                 .config = {find_model(text("model")), {}, text("config")},
+                 .texts = read_texts(text("texts"), comm),
+                 .crc = uint32_t(json.get_u64("crc", kAnswer)),
+                 .answer = answer,
                  .adapted = bool(json.find("adapters"))};
     Shape& own = init.config.shape;
-    for (const ShapeKey& key : init.config.info->keys) key.set(&own, shape.get_double(key.option, kAnswer));
+    for (const ShapeKey& key : init.config.info->keys)
+        key.set(&own, shape.get_double(key.option, kAnswer));
     own.dropout = float(json.get_double("dropout", kAnswer));
     set_vocabulary(&own, int(json.get_u64("vocabulary", kAnswer)));
     init.texts.config = init.config.text;
@@ -56,7 +64,8 @@ std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     Init init = init_of_path(o->init, comm, o->freezes());
     init.first = true;
     if (o->freezes() && init.adapted)
-        die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
+        die(kExitUsage,
+            "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
     return std::make_shared<Init>(std::move(init));
@@ -67,12 +76,14 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
     const std::string path = path_join(checkpoint, "config.json");
     init.config = {find_model(o.model), o.shape, init.texts.config};
     const Json json = parse_json(init.texts.config, path.c_str());
-    for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not decide how much is allocated
+    // A damaged size must not decide how much is allocated.
+    for (const ShapeKey& key : init.config.info->keys) {
         Shape saved = o.shape;
         double number;
         if (*key.hf && json.find(key.hf).as_double(&number)) key.set(&saved, number);
         if (const double has = key.get(saved), want = key.get(o.shape); has != want)
-            die_content(path + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
+            die_content(path + ": " + key.option, format("%g", has),
+                        format("%g as in the run's config.json", want));
     }
     set_vocabulary(&init.config.shape, int(json.get_u64("vocab_size", path.c_str())));
     return std::make_shared<Init>(std::move(init));
@@ -81,7 +92,8 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
 const std::string& init_folder(const Init& init) { return init.folder; }
 
 DataOptions data_options(const Options& o, const Init& init) {
-    const bool chosen = o.tokenizer != "byte" && (o.command == "train" || init.texts.tokenizer.empty());
+    const bool chosen =
+        o.tokenizer != "byte" && (o.command == "train" || init.texts.tokenizer.empty());
     const auto number = [](int n) { return n ? std::to_string(n) : ""; };
     const std::pair<const char*, std::string> given[] = {
         {"--data=", o.data},
@@ -99,7 +111,8 @@ DataOptions data_options(const Options& o, const Init& init) {
                      .evaluates = o.command != "train" || o.eval_every > 0};
     for (const auto& [option, value] : given)
         if (!value.empty()) d.prep.push_back(option + value);
-    if (o.skip_bad_lines && !d.prep.empty()) d.prep.push_back(format("--skip-bad-lines=%d", o.skip_bad_lines));
+    if (o.skip_bad_lines && !d.prep.empty())
+        d.prep.push_back(format("--skip-bad-lines=%d", o.skip_bad_lines));
     return d;
 }
 
@@ -108,8 +121,9 @@ Sampler data_order(const Options& o, uint64_t samples) {
             .G = int(o.micro_batches()), .R = o.replicas};
 }
 
-// Sets the rows of new tokens (theirs and after) and of the tokens in `fill` to the mean of the other rows, because
-// zeros would make them likelier than most tokens. Rows of zeros do not count in the mean. theirs: rows in the file.
+// Sets the rows of new tokens (theirs and after) and of the tokens in `fill` to the mean of the
+// other rows, because zeros would make them likelier than most tokens. Rows of zeros do not count
+// in the mean. theirs: rows in the file.
 static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::vector<int> fill) {
     for (size_t row = theirs; row < own.file_rows; row++) fill.push_back(int(row));
     if (fill.empty()) return;
@@ -122,22 +136,26 @@ static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::
         count += std::any_of(begin(row), begin(row) + own.cols, [](float x) { return x != 0; });
     }
     for (const int row : fill)
-        for (size_t col = 0; col < own.cols; col++) begin(size_t(row))[col] = float(sums[col] / std::max(count, 1.0));
+        for (size_t col = 0; col < own.cols; col++)
+            begin(size_t(row))[col] = float(sums[col] / std::max(count, 1.0));
 }
 
-void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init, const Data& data) {
+void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init,
+                        const Data& data) {
     if (init.folder.empty() || o.freezes()) return arena_init(weights, arena, o.seed);
     load_init(weights, arena, init, data.vocabulary.untrained);
 }
 
-void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained) {
+void load_init(float* weights, const Arena& arena, const Init& init,
+               const std::vector<int>& untrained) {
     const Json json = parse_json(init.answer, kAnswer, true);
     Shape files = init.config.shape;
     files.T = int(json.get_u64("context", kAnswer));
     const Arena theirs = arena_layout(init.config.info->tensors(files));
     std::map<std::string, SharedFile> open;
     std::vector<SafeTensor> tensors;
-    for (JsonItems i(json.at("tensors", kAnswer)); i.next();) tensors.push_back(open_tensor(i.value, &open));
+    for (JsonItems i(json.at("tensors", kAnswer)); i.next();)
+        tensors.push_back(open_tensor(i.value, &open));
     read_tensors(tensors, theirs, arena, weights);
     for (size_t i = 0; i < arena.tensors.size(); i++) {
         const TensorSpec& own = arena.tensors[i];
@@ -147,13 +165,16 @@ void load_init(float* weights, const Arena& arena, const Init& init, const std::
     for (JsonItems i(json.find("adapters")); init.adapted && i.next();) {
         const auto number = [&i](const char* key) { return i.value.get_u64(key, kAnswer); };
         const size_t tensor = number("tensor");
-        const SafeTensor A = open_tensor(i.value.find("A"), &open), B = open_tensor(i.value.find("B"), &open);
-        add_adapter(weights + arena.offset[tensor] + number("begin"), number("rows"), arena.tensors[tensor].cols,
-                    json.get_u64("rank", kAnswer), float(json.get_double("scale", kAnswer)), {A, B});
+        const SafeTensor A = open_tensor(i.value.find("A"), &open),
+                         B = open_tensor(i.value.find("B"), &open);
+        add_adapter(weights + arena.offset[tensor] + number("begin"), number("rows"),
+                    arena.tensors[tensor].cols, json.get_u64("rank", kAnswer),
+                    float(json.get_double("scale", kAnswer)), {A, B});
     }
 }
 
-CheckpointFiles checkpoint_files(const Options& o, const Shape& shape, const Data& data, const Init& init) {
+CheckpointFiles checkpoint_files(const Options& o, const Shape& shape, const Data& data,
+                                 const Init& init) {
     CheckpointFiles files;
     const ModelInfo* const info = find_model(o.model);
     files.config_json = config_json({info, shape, init.config.text}, data.vocabulary.config);

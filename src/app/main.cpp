@@ -1,5 +1,6 @@
-// main.cpp -- how a run starts: reads the options, takes its place among the ranks, finds the run's folder, chooses a
-// backend and calls its train(). For the commands sample, chat and eval, and for --help, it becomes the program lm.
+// main.cpp -- how a run starts: reads the options, takes its place among the ranks, finds the run's
+// folder, chooses a backend and calls its train(). For the commands sample, chat and eval, and for
+// --help, it becomes the program lm.
 #include <csignal>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,20 +13,23 @@
 #define DECLARE(ns, ...) namespace ns { int train(Options, Comm*, Run); }
 BACKENDS(DECLARE)
 #define TRAIN(ns, ...) ns::train,
-static int (*const train[])(Options, Comm*, Run) = {BACKENDS(TRAIN)};       // one per backend; returns an exit code
+// One per backend; returns an exit code.
+static int (*const train[])(Options, Comm*, Run) = {BACKENDS(TRAIN)};
 
-// Returns the tool with this program's backends: lm_ref for train_gpt_ref, or lm where there is none of that name.
+// Returns the tool with this program's backends: lm_ref for train_gpt_ref, or lm where there is
+// none of that name.
 static std::string find_tool(const std::string& what, const std::string& tool) {
     const std::string own = base_name(program_path()), first = "train_gpt";
     const std::string same = tool + (own.starts_with(first) ? own.substr(first.size()) : "");
     return require_tool(what, file_exists(tool_path(same)) ? same : tool);
 }
 
-// Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor, whose ranks become
-// lm.
+// Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor,
+// whose ranks become lm.
 [[noreturn]] static void hand_command_over(const Options& options, Process* process) {
     const std::string lm = find_tool(options.command, "lm");
-    if (options.command != "help" && starts_ranks(options, *process)) take_place(options, "", process);
+    if (options.command != "help" && starts_ranks(options, *process))
+        take_place(options, "", process);
     hand_over(options.command, lm, options.argv, options.program);
 }
 
@@ -36,8 +40,8 @@ static void check_start(const Options& options) {
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
 }
 
-// Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run. The
-// shell's own descriptor still blocks.
+// Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must
+// not stop a run. The shell's own descriptor still blocks.
 static void unblock(int fd) {
     struct stat s;
     if (fstat(fd, &s) != 0 || !(S_ISFIFO(s.st_mode) || isatty(fd))) return;
@@ -47,7 +51,8 @@ static void unblock(int fd) {
     close(own);
 }
 
-// Makes sure that a closed terminal or pipe does not end the run, and that one which nobody reads does not block it.
+// Makes sure that a closed terminal or pipe does not end the run, and that one which nobody reads
+// does not block it.
 static void free_from_terminal() {
     signal(SIGPIPE, SIG_IGN);
     for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
@@ -67,10 +72,12 @@ static int start(int argc, char** argv, Process* process) {
     free_from_terminal();
     take_place(options, "", process);
     const World& world = process->world;
-    if (world.launcher == "--np" && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
+    if (world.launcher == "--np" && follow_supervisor(&options.out_dir, &options.resume))
+        options.force = false;
     signal(SIGUSR2, SIG_IGN);
     Comm* const comm = process->comm = comm_create(world, options.timeout);
-    catch_signals(world.rank == 0);         // not earlier: while the ranks meet, a signal must end it
+    // Until the ranks have met, a signal must end the process.
+    catch_signals(world.rank == 0);
     const Run run = find_run(&options, comm);
     const size_t backend = choose_backend(backends, &options);      // by --device and --dtype
     check_reduction(options, backends[backend].gpu);

@@ -7,14 +7,16 @@
 namespace BACKEND {
 
 double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::string* said) {
-    const Model m =
-        model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, true, on_gpu, trained_of(o));
+    const Model m = model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
+                               true, on_gpu, trained_of(o));
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
-    const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
+    const double floats = double(m.trained.n) * sizeof(float), W = ranks,
+                 activations = double(m.memory_bytes);
     double kept = 0;                                // bytes of the optimizer's state
     for (const StateSpec& array : optimizer.state)
         kept += double(state_layout(optimizer, array, m.trained).n) * sizeof(float);
-    // In fp32 the masters are the weights themselves. On a CPU a checkpoint is written from a copy of the arrays.
+    // In fp32 the masters are the weights themselves. On a CPU a checkpoint is written from a copy
+    // of the arrays.
     const double masters = sizeof(floatX) == sizeof(float) ? 0 : floats;
     const double of_replicas = floats * double(find_reduction(o.reduce).state.size()) * o.replicas;
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
@@ -23,11 +25,14 @@ double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::str
     const double received = W > sharing ? double(kBucketBytes) : 0;
     const double copy = on_gpu ? 0 : (kept + floats + of_replicas) / sharing;
     const double frozen = m.trained.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
-    const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
+    const double sum = weights + frozen + state + gradients + activations + received + copy,
+                 MB = 1e-6;
     const std::string beside = frozen > 0 ? format("frozen %.1f, ", frozen * MB) : "";
-    *said = format("per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
-                   "received %.1f, copy for checkpoints %.1f = %.1f", beside.c_str(), weights * MB, state * MB,
-                   gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
+    *said = format(
+        "per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
+        "received %.1f, copy for checkpoints %.1f = %.1f",
+        beside.c_str(), weights * MB, state * MB, gradients * MB, activations * MB, o.recompute,
+        received * MB, copy * MB, sum * MB);
     return sum * sharing;
 }
 
@@ -37,8 +42,8 @@ void check_memory(const Options& o, const Comm* comm) {
     std::string said;
     const double all = memory_of(o, comm->size, false, here, &said);
     if (const Allowance most = allowed_memory(); all > most.amount)
-        die(kExitOther, "memory: got %.1f MB by %s, want %.1f for %d ranks here: %s; see --dry-run", most.amount * 1e-6,
-            most.by.c_str(), all * 1e-6, here, said.c_str());
+        die(kExitOther, "memory: got %.1f MB by %s, want %.1f for %d ranks here: %s; see --dry-run",
+            most.amount * 1e-6, most.by.c_str(), all * 1e-6, here, said.c_str());
 }
 
 }  // namespace BACKEND

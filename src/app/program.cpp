@@ -13,7 +13,8 @@
 
 Options read_command_line(CommandLine* parse, int argc, char** argv, Process* process) {
     try {
-        process->world = find_world([](const char* name) -> const char* { return std::getenv(name); });
+        process->world =
+            find_world([](const char* name) -> const char* { return std::getenv(name); });
     } catch (const Error& e) {
         process->no_world = e;
     }
@@ -25,8 +26,8 @@ bool starts_ranks(const Options& options, const Process& process) {
     return options.is_given("np") && process.world.launcher != "--np";
 }
 
-// Becomes the supervisor, which starts this program by its absolute path. If a build replaces that file during the run,
-// ranks that are restarted run the new program.
+// Becomes the supervisor, which starts this program by its absolute path. If a build replaces that
+// file during the run, ranks that are restarted run the new program.
 [[noreturn]] static void become_supervisor(const Options& options) {
     Words words = {format("--np=%d", options.np),
                        format("--max-restarts=%d", options.max_restarts)};
@@ -47,7 +48,8 @@ void take_place(const Options& options, const std::string& alone, Process* proce
     }
     if (!starts_ranks(options, *process)) return;
     if (world.size > 1)
-        die(kExitUsage, "--np %d: %s (%s) says that a launcher has started the ranks; leave --np out, or unset them",
+        die(kExitUsage,
+            "--np %d: %s (%s) says that a launcher has started the ranks; leave --np out, or unset them",
             options.np, world.variables.c_str(), world.launcher.c_str());
     become_supervisor(options);
 }
@@ -61,15 +63,16 @@ size_t choose_backend(std::span<const Backend> backends, Options* o) {
         return size_t(&b - backends.data());
     }
     const bool built = backends[0].gpu;
-    die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; %s, or use --device cpu", o->device.c_str(),
-        o->dtype.c_str(), built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
+    die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; %s, or use --device cpu",
+        o->device.c_str(), o->dtype.c_str(),
+        built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
 }
 
 void check_reduction(const Options& options, bool gpu) {
     const ReductionInfo& reduction = find_reduction(options.reduce);
     if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
-        die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name, gpu ? "CPUs" : "GPUs",
-            gpu ? "GPU, or take --device cpu" : "CPU");
+        die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name,
+            gpu ? "CPUs" : "GPUs", gpu ? "GPU, or take --device cpu" : "CPU");
 }
 
 void check_output() {
@@ -77,7 +80,8 @@ void check_output() {
         die(kExitWrite, "standard output: not all could be written; is the disk full?");
 }
 
-// Sets the terminate handler, for exceptions before main and in other threads. Most likely memory ran out.
+// Sets the terminate handler, for exceptions before main and in other threads. Most likely memory
+// ran out.
 [[gnu::constructor(101)]] static void before_all_tables() {
     std::set_terminate([] {
         static const char line[] = "train_gpt: error: out of memory, or an internal error\n";
@@ -87,7 +91,8 @@ void check_output() {
 }
 
 int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Process* process)) {
-    int fd;                             // opens 0, 1 and 2 if they are closed, so that no file of the run gets them
+    // Opens 0, 1 and 2 if they are closed, so that no file of the run gets them.
+    int fd;
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
     signal(SIGXFSZ, SIG_IGN);
@@ -98,7 +103,8 @@ int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Proce
     } catch (const Error& e) {
         error = e;
     } catch (const std::bad_alloc&) {
-        error = {kExitOther, "out of memory; try a smaller --batch-size with the same --total-batch-size"};
+        error = {kExitOther,
+                 "out of memory; try a smaller --batch-size with the same --total-batch-size"};
     } catch (const std::filesystem::filesystem_error& e) {
         error = {kExitOther, format("%s: %s", e.path1().c_str(), e.code().message().c_str())};
     } catch (const std::exception& e) {
@@ -107,5 +113,6 @@ int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Proce
     if (!process.comm) end_before_meeting(process.world, error);
     else if (!comm_abort(process.comm, error.code, error.message)) print_error(error);
     std::fflush(nullptr);
-    std::_Exit(error.code);                 // no destructors: other threads may still use the objects
+    // This runs no destructors, because other threads may still use the objects.
+    std::_Exit(error.code);
 }

@@ -1,5 +1,6 @@
-// program.h -- what train_gpt shares with the tools: how a process starts and ends, which ranks it belongs to, which
-// backend it chooses, and the model that it starts from. Each section names the file with its functions.
+// program.h -- what train_gpt shares with the tools: how a process starts and ends, which ranks it
+// belongs to, which backend it chooses, and the model that it starts from. Each section names the
+// file with its functions.
 #pragma once
 #include <span>
 #include <string>
@@ -23,11 +24,13 @@ struct Backend {
     bool gpu;
     const char* dtype;                  // storage type of weights and activations
     int (*devices)();                   // how many devices respond
-    bool (*storage_is_fast)();          // whether the device is fast with this type, so that --dtype auto takes it
+    // Whether the device is fast with this type, so that --dtype auto takes it.
+    bool (*storage_is_fast)();
 };
 
-// The main function of a program: calls start and returns its exit code. If start throws, this prints the error here or
-// on rank 0, tells the other ranks, and ends the process with the error's code.
+// The main function of a program: calls start and returns its exit code. If start throws, this
+// prints the error here or on rank 0, tells the other ranks, and ends the process with the error's
+// code.
 int run_program(int argc, char** argv, int (*start)(int argc, char** argv, Process* process));
 
 // Finds out which rank this process is, for errors to name it, and then reads the command line.
@@ -35,21 +38,25 @@ using CommandLine = Options(int argc, const char* const* argv);
 Options read_command_line(CommandLine* parse, int argc, char** argv, Process* process);
 // Returns whether --np asks this process to start ranks, rather than to be one.
 bool starts_ranks(const Options& options, const Process& process);
-// Takes the rank that the launcher's variables give this process, or throws the error in them. With --np the process
-// becomes the supervisor, which starts ranks of this program. alone: "", or what needs a single process, "--dry-run";
-// that process warns and ignores the variables, because a shell may still have old ones.
+// Takes the rank that the launcher's variables give this process, or throws the error in them. With
+// --np the process becomes the supervisor, which starts ranks of this program. alone: "", or what
+// needs a single process, "--dry-run"; that process warns and ignores the variables, because a
+// shell may still have old ones.
 void take_place(const Options& options, const std::string& alone, Process* process);
-// Chooses the first of `backends` that fits --device and --dtype and has a device; with --dtype auto the device must be
-// fast with the type. Sets options->dtype and returns the backend's index. kExitUsage if none fits.
+// Chooses the first of `backends` that fits --device and --dtype and has a device; with --dtype
+// auto the device must be fast with the type. Sets options->dtype and returns the backend's index.
+// kExitUsage if none fits.
 size_t choose_backend(std::span<const Backend> backends, Options* options);
 // Refuses a reduction that cannot run on the backend. kExitUsage.
 void check_reduction(const Options& options, bool gpu);
-// Flushes stdout. Throws kExitWrite if not all was written. Training does not need it: its output is also in files.
+// Flushes stdout. Throws kExitWrite if not all was written. Training does not need it: its output
+// is also in files.
 void check_output();
 
 // ---- the backends of a program
 //
-// Only main files use them. They are compiled once per program, with -DGPU=gpu, -DSPEC=ref or neither.
+// Only main files use them. They are compiled once per program, with -DGPU=gpu, -DSPEC=ref or
+// neither.
 
 // BACKENDS(X) is X(namespace, whether it runs on a GPU, storage type) for each backend, best first.
 #ifdef GPU
@@ -58,7 +65,8 @@ void check_output();
 #define GPU_BACKEND(X)
 #endif
 #ifdef SPEC
-#define SPEC_BACKEND(X) X(SPEC, false, "fp32")          // before cpu, so that --dtype fp32 chooses it
+// Before cpu, so that --dtype fp32 chooses it.
+#define SPEC_BACKEND(X) X(SPEC, false, "fp32")
 #else
 #define SPEC_BACKEND(X)
 #endif
@@ -79,20 +87,27 @@ static const Backend backends[] = {BACKENDS(ROW)};
 // ---- a model to start from: what its folder or file says, and its weights: init.cpp
 
 struct Init {
-    std::string folder = "";            // of the whole model, or the path of a model in one file; "": random weights
-    std::string weights = "";           // the folder with its weights; of a file the one that build/import made
-    std::string saved = "";             // the folder with adapters, or `folder`; it has state.json, if a run wrote it
+    // Of the whole model, or the path of a model in one file; "": random weights.
+    std::string folder = "";
+    // The folder with its weights; of a file the one that build/import made.
+    std::string weights = "";
+    // The folder with adapters, or `folder`; it has state.json, if a run wrote it.
+    std::string saved = "";
     ModelConfig config = {};
     ModelTexts texts = {};              // texts.config is config.text
     uint32_t crc = 0;                   // CRC-32C of the files of weights, if it was asked for
-    std::string answer = "";            // what build/import says, with the places of all tensors in files
+    // What build/import says, with the places of all tensors in files.
+    std::string answer = "";
     bool adapted = false;               // load_init adds the adapters of `answer` to the weights
     bool first = false;                 // a run begins with its weights
 };
 
-// Asks build/import for a run, checkpoint, Hugging Face folder, PEFT folder or model in one file. Its errors are thrown
-// here. comm: the ranks that need it together, of which rank 0 reads it; null: one process. crc: sets Init::crc.
+// Asks build/import for a run, checkpoint, Hugging Face folder, PEFT folder or model in one file.
+// Its errors are thrown here. comm: the ranks that need it together, of which rank 0 reads it;
+// null: one process. crc: sets Init::crc.
 Init init_of_path(const std::string& path, Comm* comm = nullptr, bool crc = false);
-// Fills arena.n floats with the weights of `init`, of a PEFT folder the sum. Of a longer position table it takes
-// the first rows. Rows of tokens that `init` does not have, and of the tokens `untrained`, get the mean of the others.
-void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});
+// Fills arena.n floats with the weights of `init`, of a PEFT folder the sum. Of a longer position
+// table it takes the first rows. Rows of tokens that `init` does not have, and of the tokens
+// `untrained`, get the mean of the others.
+void load_init(float* weights, const Arena& arena, const Init& init,
+               const std::vector<int>& untrained = {});

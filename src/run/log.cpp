@@ -13,15 +13,18 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 
-constexpr size_t kPendingBytes = 4 << 20;       // how much can wait for the disk; further lines are lost
+// How much can wait for the disk; further lines are lost.
+constexpr size_t kPendingBytes = 4 << 20;
 
-// Writes *text and removes from it what was written. Returns 0 or errno; EAGAIN if fd took nothing for `patience` ms.
+// Writes *text and removes from it what was written. Returns 0 or errno; EAGAIN if fd took nothing
+// for `patience` ms.
 static int write_all(int fd, std::string* text, int patience) {
     while (!text->empty()) {
         pollfd wait = {fd, POLLOUT, 0};
         const int ready = poll(&wait, 1, patience);
         if (ready == 0) return EAGAIN;
-        const ssize_t n = ready > 0 ? ::write(fd, text->data(), std::min<size_t>(text->size(), PIPE_BUF)) : -1;
+        const ssize_t n =
+            ready > 0 ? ::write(fd, text->data(), std::min<size_t>(text->size(), PIPE_BUF)) : -1;
         if (n < 0 && errno != EINTR) return errno;
         text->erase(0, size_t(std::max<ssize_t>(n, 0)));
     }
@@ -29,19 +32,22 @@ static int write_all(int fd, std::string* text, int patience) {
 }
 
 double unix_seconds() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
 }
 
 Log::Log(const std::string& out_dir, bool resumed) {
     if (out_dir.empty()) return;
     path = path_join(out_dir, "metrics.jsonl");
-    fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
+    fd =
+        open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
     if (fd < 0) die(kExitWrite, "%s: %s", shown_path(path).c_str(), strerror(errno));
     if (!resumed) return;
     const std::string text = read_file(path);
     const size_t whole = text.rfind('\n') + 1;                  // npos + 1 is 0
     if (whole < text.size() && ftruncate(fd, off_t(whole)) != 0)
-        die(kExitWrite, "%s: cannot cut a torn last line: %s", shown_path(path).c_str(), strerror(errno));
+        die(kExitWrite, "%s: cannot cut a torn last line: %s", shown_path(path).c_str(),
+            strerror(errno));
 }
 
 Log::~Log() {
@@ -70,7 +76,8 @@ void Log::add(const std::string& line) {
     if (pending.size() < kPendingBytes) pending += line;
     const int error = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
     if (error && error != file_error)
-        warn("%s: %s; the run goes on, its lines wait in memory", shown_path(path).c_str(), strerror(error));
+        warn("%s: %s; the run goes on, its lines wait in memory", shown_path(path).c_str(),
+             strerror(error));
     file_error = error;
 }
 

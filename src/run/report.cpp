@@ -27,8 +27,9 @@ static double epochs(const Options& o, const Data& data) {
 std::string describe_run(const Options& o, const Data& data, int ranks) {
     const ModelInfo& info = *find_model(o.model);
     const double passes = epochs(o, data);
-    std::string text = format("model   %s: %s | context %d | %s parameters", info.title, info.text(o.shape).c_str(),
-                              o.shape.T, with_commas(count_parameters(info.tensors(o.shape))).c_str());
+    std::string text = format("model   %s: %s | context %d | %s parameters", info.title,
+                              info.text(o.shape).c_str(), o.shape.T,
+                              with_commas(count_parameters(info.tensors(o.shape))).c_str());
     if (o.vocabulary && o.vocabulary != o.shape.V)
         text += format(" (vocabulary %d, %s has %d)", o.shape.V, o.preset.c_str(), o.vocabulary);
     text += trained_of(o).text;
@@ -36,40 +37,50 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
                    data.train.description.c_str(), data.vocabulary.name.c_str(), o.shape.V,
                    same_log(double(o.shape.V)));
     if (passes > 0) text += format(" | %.*f epochs", passes < 10 ? 2 : 0, passes);
-    const uint64_t scored = data.val.batches(o.batch_size, o.eval_steps), all = data.val.batches(o.batch_size, 0);
+    const uint64_t scored = data.val.batches(o.batch_size, o.eval_steps),
+                   all = data.val.batches(o.batch_size, 0);
     if (o.eval_every && scored < all)
-        text += format("\nval     first %s of %s batches; --eval-steps 0 takes all", with_commas(scored).c_str(),
-                       with_commas(all).c_str());
-    text += format("\nbatch   %s tokens = %lld micro-batches of %d x %d, in %d replicas on %d ranks | %lld steps",
-                   with_commas(uint64_t(o.total_batch_size)).c_str(), (long long)o.micro_batches(), o.batch_size,
-                   o.shape.T, o.replicas, ranks, (long long)o.steps);
+        text += format("\nval     first %s of %s batches; --eval-steps 0 takes all",
+                       with_commas(scored).c_str(), with_commas(all).c_str());
+    text += format(
+        "\nbatch   %s tokens = %lld micro-batches of %d x %d, in %d replicas on %d ranks | %lld steps",
+        with_commas(uint64_t(o.total_batch_size)).c_str(), (long long)o.micro_batches(),
+        o.batch_size, o.shape.T, o.replicas, ranks, (long long)o.steps);
     return text + (o.rate_note.empty() ? "" : "\nlr      " + o.rate_note);
 }
 
 std::string many_epochs(const Options& o, const Data& data) {
     const double passes = epochs(o, data);
-    return passes <= 40 ? "" :
-        format("data: %.0f epochs; give more text, --steps %.0f for 3 or more, or a smaller --total-batch-size", passes,
-               std::ceil(3 / passes * double(o.steps)));
+    if (passes <= 40) return "";
+    return format("data: %.0f epochs; give more text, --steps %.0f for 3 or more, or a smaller "
+                  "--total-batch-size", passes, std::ceil(3 / passes * double(o.steps)));
 }
 
-// Writes config.json with the resolved options and the facts of this start, such as its ranks and device. Writes the
-// facts to metrics.jsonl, too.
+// Writes config.json with the resolved options and the facts of this start, such as its ranks and
+// device. Writes the facts to metrics.jsonl, too.
 static void write_facts(Reporter* r, int64_t step) {
     const Options& o = *r->options;
     std::vector<std::string> ranks;
     for (const Comm::Peer& peer : r->comm->peers)
         ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
-    facts.add("argv", join(o.argv, " ")).add("version", version_text())
-        .add("device_name", r->device).add("world_size", r->comm->size).add("launcher", r->comm->launcher)
+    facts.add("argv", join(o.argv, " "))
+        .add("version", version_text())
+        .add("device_name", r->device)
+        .add("world_size", r->comm->size)
+        .add("launcher", r->comm->launcher)
         .raw("ranks", "[" + join(ranks, ",") + "]")
-        .add("data_hash", r->data->train.hash).add("params", count_parameters(r->info->tensors(o.shape)))
+        .add("data_hash", r->data->train.hash)
+        .add("params", count_parameters(r->info->tensors(o.shape)))
         .add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
     write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);
-    r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
+    r->log->event(JsonLine()
+                      .add("event", event)
+                      .add("step", step)
+                      .add("name", base_name(o.out_dir))
+                      .add(facts));
 }
 
 void report_begin(Reporter* r, const RunProgress& at) {
@@ -80,15 +91,16 @@ void report_begin(Reporter* r, const RunProgress& at) {
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
     give_folder(r->run->lock->folder.fd);
-    r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(), r->device.c_str(),
-                 r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
+    r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s\n%s\noutput  %s", version_text(),
+                 r->device.c_str(), r->comm->size, r->comm->launcher.c_str(), r->transport.c_str(),
                  describe_run(o, *r->data, r->comm->size).c_str(), o.out_dir.c_str());
     write_facts(r, at.step);
     report_warning(r, at.step, many_epochs(o, *r->data));
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     report_warning(r, at.step, rate_change(o, at.step));
     if (!r->run->resumed()) {
-        if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
+        if (!o.resume.empty())
+            r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
         return;
     }
     go_on_from(r->run->folder(), at.step, at.best_step);
@@ -98,9 +110,10 @@ void report_begin(Reporter* r, const RunProgress& at) {
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
     if (run.lock && run.resumed()) {
         name_best(run.folder(), at.best_step);
-        for (const std::string& change : options.changed) warn("without effect on a finished run: %s", change.c_str());
-        std::printf("%s: finished: %lld of %lld steps; a larger --steps goes on\n", run.out_dir.c_str(),
-                    (long long)at.step, (long long)options.steps);
+        for (const std::string& change : options.changed)
+            warn("without effect on a finished run: %s", change.c_str());
+        std::printf("%s: finished: %lld of %lld steps; a larger --steps goes on\n",
+                    run.out_dir.c_str(), (long long)at.step, (long long)options.steps);
     } else if (run.lock) {
         unclaim_run(run);
         std::printf("--steps 0: nothing to train\n");
@@ -112,18 +125,28 @@ void report_place(const Reporter* r) {
     if (r->log) check_lock(r->run->lock.get(), "the run folder");
 }
 
-static float ms(double seconds) { return float(seconds * 1e3); }       // as a float, so that the log has few digits
+// As a float, so that the log has few digits.
+static float ms(double seconds) { return float(seconds * 1e3); }
 
 void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
     report_place(r);
     const Options& o = *r->options;
     const double speed = double(o.total_batch_size) / s.seconds;
-    const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed, mfu = flops / r->peak_flops;
+    const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed,
+                 mfu = flops / r->peak_flops;
     JsonLine line;
-    line.add("event", "train").add("step", s.step).add("loss", s.loss).add("lr", s.lr).add("grad_norm", s.norm)
-        .add("step_ms", ms(s.seconds)).add("tok_s", float(speed)).add("tokens", (s.step + 1) * o.total_batch_size)
-        .add("mfu", float(mfu)).add("compute_ms", ms(s.times.compute)).add("comm_ms", ms(s.times.comm))
+    line.add("event", "train")
+        .add("step", s.step)
+        .add("loss", s.loss)
+        .add("lr", s.lr)
+        .add("grad_norm", s.norm)
+        .add("step_ms", ms(s.seconds))
+        .add("tok_s", float(speed))
+        .add("tokens", (s.step + 1) * o.total_batch_size)
+        .add("mfu", float(mfu))
+        .add("compute_ms", ms(s.times.compute))
+        .add("comm_ms", ms(s.times.comm))
         .add("exposed_ms", ms(s.times.exposed));
     const auto [fastest, slowest] = std::ranges::minmax_element(s.ranks, {}, &RankReport::compute);
     if (s.ranks.size() > 1)
@@ -134,15 +157,18 @@ void report_step(Reporter* r, const StepStats& s) {
 
     const int64_t left = o.steps - 1 - s.step, before = r->steps_here++;
     r->spent = before < 2 ? s.seconds : r->spent + s.seconds;       // the first step is often slow
-    const double now = now_seconds(), eta = double(left) * r->spent / double(std::max<int64_t>(before, 1));
+    const double now = now_seconds(),
+                 eta = double(left) * r->spent / double(std::max<int64_t>(before, 1));
     const bool edge = before == 0 || left == 0;
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;
-    std::string text = format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
-                              (long long)s.step, (long long)o.steps, s.loss, s.lr, s.norm, s.seconds * 1e3, speed);
+    std::string text =
+        format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
+               (long long)s.step, (long long)o.steps, s.loss, s.lr, s.norm, s.seconds * 1e3, speed);
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
     for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
-    if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
+    if (s.ranks.size() > 1)
+        text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
     r->log->text("%s | eta %s", text.c_str(), clock_text(eta).c_str());
 }
 
@@ -155,22 +181,30 @@ void report_warning(Reporter* r, int64_t step, const std::string& message) {
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds) {
     if (!r->log) return;
     r->spent += seconds;
-    r->log->event(JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
+    r->log->event(
+        JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
     const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
-    r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");
+    r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(),
+                 best ? " | best" : "");
 }
 
-void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate) {
+void report_sample(Reporter* r, int64_t step,
+                   const std::function<std::string(const Print&)>& generate) {
     if (!r->log || stop_requested()) return;
     const std::string& prompt = r->options->prompt;
     r->log->text("sample  step %lld", (long long)step);
     r->log->piece(prompt);
     const std::string text = generate([r](const std::string& piece) { r->log->piece(piece); });
     r->log->piece("\n");
-    r->log->event(JsonLine().add("event", "sample").add("step", step).add("prompt", prompt).add("text", text));
+    r->log->event(JsonLine()
+                      .add("event", "sample")
+                      .add("step", step)
+                      .add("prompt", prompt)
+                      .add("text", text));
 }
 
-void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds) {
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds,
+                  double write_seconds) {
     if (!r->log) return;
     r->log->event(JsonLine().add("event", "ckpt").add("step", step).add("path", folder)
                       .add("stall_ms", ms(stall_seconds)).add("write_ms", ms(write_seconds)));
@@ -183,24 +217,28 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     const std::string folder = shown_path(r->run->folder()), here = shell_quote(folder);
     if (folder != o.out_dir) name_last(folder);             // it was moved
     if (code == kExitStopped)
-        r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
-                     shell_quote(o.program).c_str(), here.c_str());
+        r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(),
+                     (long long)step, shell_quote(o.program).c_str(), here.c_str());
     if (code == kExitDone)
-        r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
+        r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here,
+                     now_seconds() - r->began);
 
-    r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why));
+    r->log->event(
+        JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why));
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
-    const std::string program = shell_quote(o.program), report = tool_path("report"), to = tool_path("export");
+    const std::string program = shell_quote(o.program), report = tool_path("report"),
+                      to = tool_path("export");
     r->log->text("next    %s %s %s\n        %s --resume %s --steps %lld", program.c_str(),
-                 r->data->vocabulary.chats ? "chat" : "sample", here.c_str(), program.c_str(), here.c_str(),
-                 (long long)(2 * step));
+                 r->data->vocabulary.chats ? "chat" : "sample", here.c_str(), program.c_str(),
+                 here.c_str(), (long long)(2 * step));
     if (file_exists(to))
-        r->log->text("        %s %s\n        %s %s --hf %s", shell_quote(report).c_str(), here.c_str(),
-                     shell_quote(to).c_str(), here.c_str(), shell_quote(folder + "-hf").c_str());
+        r->log->text("        %s %s\n        %s %s --hf %s", shell_quote(report).c_str(),
+                     here.c_str(), shell_quote(to).c_str(), here.c_str(),
+                     shell_quote(folder + "-hf").c_str());
 }
 
 void report_failure(Reporter* r, int64_t step) try {

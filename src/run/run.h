@@ -1,4 +1,5 @@
-// run.h -- a run: its folder and locks, the comparison of ranks, requests by signal, rank 0's reports, saves.
+// run.h -- a run: its folder and locks, the comparison of ranks, requests by signal, rank 0's
+// reports, saves.
 #pragma once
 #include <csignal>
 #include <functional>
@@ -26,55 +27,75 @@ struct Run {
     bool resumed() const { return !checkpoint.empty(); }
     std::string folder() const;         // for rank 0 to open files with: right after a move, too
 };
-// Rank 0 finds the run that --resume means and locks it. All ranks merge its saved options into theirs. Collective.
+// Rank 0 finds the run that --resume means and locks it. All ranks merge its saved options into
+// theirs. Collective.
 Run find_run(Options* options, Comm* comm);
-// Rank 0 makes the run's folder and locks it. Call it after resolve_options. model: the folder with the weights of
-// --init, which may itself name another folder, such as a run's. Throws kExitUsage, kExitWrite. Collective.
+// Rank 0 makes the run's folder and locks it. Call it after resolve_options. model: the folder with
+// the weights of --init, which may itself name another folder, such as a run's. Throws kExitUsage,
+// kExitWrite. Collective.
 void claim_run(Run* run, Options* options, const std::string& model, Comm* comm);
-void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
-// Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk is missing.
+// Removes the folder if this start made it and left it empty.
+void unclaim_run(const Run& run);
+// Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk
+// is missing.
 void claim_checkpoints(const Run& run);
-void empty_run(const Run& run, bool force);     // --force: removes the old run's files; called after the last check
-void name_last(const std::string& folder);      // points the link runs/last to a folder in runs/; ignores failures
+// Removes the old run's files if `force`. Call it after the last check.
+void empty_run(const Run& run, bool force);
+// Points the link runs/last to a folder in runs/; ignores failures.
+void name_last(const std::string& folder);
 
-// Merges a run's saved options into *options; path: its folder or a checkpoint of it. Returns false if there are none.
+// Merges a run's saved options into *options; path: its folder or a checkpoint of it. Returns false
+// if there are none.
 bool merge_options_of(const std::string& path, Options* options);
 
-// Checks that all ranks have the same named values. kExitDisagree names the first difference and its rank. Collective.
+// Checks that all ranks have the same named values. kExitDisagree names the first difference and
+// its rank. Collective.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 void check_agreement(Comm* comm, const Fields& fields);
-Fields option_fields(const Options& options, const std::string& device_kind);   // program, options, kind of device
-Fields data_fields(const Arena& arena, const Data& data);       // names and shapes of trained tensors; hashes of data
-void check_ranks(const Options& options, int ranks);            // kExitUsage if the ranks do not divide the replicas
+// Returns the program, the options and the kind of device.
+Fields option_fields(const Options& options, const std::string& device_kind);
+// Returns names and shapes of the trained tensors, and hashes of the data.
+Fields data_fields(const Arena& arena, const Data& data);
+// kExitUsage if the ranks do not divide the replicas.
+void check_ranks(const Options& options, int ranks);
 
-// Requests by signal; bit n is signal n. INT, TERM, USR1 (and HUP, unless ignored) mean "save and stop". USR2 means
-// "save and go on". The trainer or-s the requests of all ranks once per step, so that all act at the same step. Another
-// one to stop, at least 1 s after the first, ends the process at once. say: print on stderr what a request does.
+// Requests by signal; bit n is signal n. INT, TERM, USR1 (and HUP, unless ignored) mean "save and
+// stop". USR2 means "save and go on". The trainer or-s the requests of all ranks once per step, so
+// that all act at the same step. Another one to stop, at least 1 s after the first, ends the
+// process at once. say: print on stderr what a request does.
 void catch_signals(bool say);
 constexpr uint32_t kSaveRequest = 1u << SIGUSR2;
-uint32_t pending_requests();                            // returns all requests, and clears the one to save
+// Returns all requests, and clears the one to save.
+uint32_t pending_requests();
 uint32_t stop_requested();                              // the pending requests to stop
 inline uint32_t stop_requests(uint32_t requests) { return requests & ~kSaveRequest; }
-std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop
+// Returns "SIGTERM" or "SIGINT and SIGTERM"; "": none asks to stop.
+std::string stop_reason(uint32_t requests);
 
-// ---- the console and OUT/metrics.jsonl, which users and programs read; only rank 0 has a Log: log.cpp
+// ---- rank 0's log, the console and OUT/metrics.jsonl: log.cpp
 //
-// metrics.jsonl only grows, and each line is written at once. A "resume" event at step n makes these lines above it
-// invalid: all events of steps after n, and the "train" and "warn" events of step n. A failed write does not end a run:
-// lines wait in memory (up to 4 MiB), and console output that nobody reads is lost.
+// Users and programs read both. metrics.jsonl only grows, and each line is written at once. A
+// "resume" event at step n makes these lines above it invalid: all events of steps after n, and the
+// "train" and "warn" events of step n. A failed write does not end a run: lines wait in memory (up
+// to 4 MiB), and console output that nobody reads is lost.
 
-double unix_seconds();                          // seconds since 1970: the clock of the events' "time"
+// Returns the seconds since 1970, as the events' "time" has them.
+double unix_seconds();
 
 struct Log {
-    // Opens OUT/metrics.jsonl, which it empties unless `resumed`. On a resume it cuts off an incomplete last line, and
-    // appends. Throws kExitWrite. out_dir "": the log writes on the console only.
+    // Opens OUT/metrics.jsonl, which it empties unless `resumed`. On a resume it cuts off an
+    // incomplete last line, and appends. Throws kExitWrite. out_dir "": the log writes on the
+    // console only.
     Log(const std::string& out_dir, bool resumed);
     ~Log();
     Log(const Log&) = delete;
-    void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // prints a line on the console
+    // Prints a line on the console.
+    void text(const char* format, ...) __attribute__((format(printf, 2, 3)));
     void piece(const std::string& text);        // prints a part of a line
-    void event(const JsonLine& line);           // adds "time" to the line and writes it; its first key is "event"
-    void sync();                                // fdatasync of metrics.jsonl; any thread may call it
+    // Adds "time" to the line and writes it; its first key is "event".
+    void event(const JsonLine& line);
+    // Calls fdatasync on metrics.jsonl. Any thread may call it.
+    void sync();
 
   private:
     void add(const std::string& line);
@@ -83,7 +104,7 @@ struct Log {
     int file_error = 0, console_error = 0;      // errno of the last write
 };
 
-// ---- what rank 0 writes on the console and in metrics.jsonl; the other ranks' reports do nothing: report.cpp
+// ---- what rank 0 writes into its log: report.cpp. On other ranks these functions do nothing.
 
 // A run's progress, which a checkpoint's state.json contains.
 struct RunProgress {
@@ -95,14 +116,16 @@ struct RunProgress {
     std::vector<double> sums = {};      // what the optimizer's prepare() keeps from step to step
 };
 
-struct StepTimes { double compute, comm, exposed; };    // seconds, this rank's; exposed: comm without compute beside it
+// This rank's seconds. exposed: of comm, without compute beside it.
+struct StepTimes { double compute, comm, exposed; };
 
 // What a rank tells the others once per step.
 struct RankReport {
     uint32_t requests;                  // by signal: bit n is signal n
     double compute;                     // StepTimes::compute
     bool saved;                         // rank 0 only: the save under way has ended
-    double norm;                        // of the gradient; if replicas take steps of their own, their largest norm
+    // The gradient's norm; if replicas take steps of their own, the largest of theirs.
+    double norm;
 };
 
 struct StepStats {
@@ -114,13 +137,16 @@ struct StepStats {
     uint32_t requests = 0;              // of all ranks
     StepTimes times = {};
     std::vector<RankReport> ranks = {};
-    std::vector<std::pair<const char*, double>> measures = {};      // ModelInfo::measures: names and means
+    // Names and means of ModelInfo::measures.
+    std::vector<std::pair<const char*, double>> measures = {};
 };
 
-// Combines the ranks' reports in *stats: all requests, the largest norm, and `skipped` if it is not finite.
+// Combines the ranks' reports in *stats: all requests, the largest norm, and `skipped` if it is not
+// finite.
 void join_reports(StepStats* stats, const std::vector<RankReport>& ranks);
 
-// Returns the lines that a run's header and --dry-run share: model, what it trains, data, batch, learning rate.
+// Returns the lines that a run's header and --dry-run share: model, what it trains, data, batch,
+// learning rate.
 std::string describe_run(const Options& options, const Data& data, int ranks);
 // Returns a warning if the run makes more than 40 passes over its training data; else "".
 std::string many_epochs(const Options& options, const Data& data);
@@ -135,51 +161,63 @@ struct Reporter {
     double peak_flops = 0;              // of all ranks' devices, per second; NaN: unknown
     std::unique_ptr<Log> log = nullptr; // on rank 0, after report_begin; else null
     std::string config = {};            // the text of OUT/config.json
-    double began = 0, printed = 0;      // now_seconds() at report_begin, and at the last console line about a step
-    double spent = 0;                   // seconds of steps and of evaluations, for the time that is left
+    // now_seconds() at report_begin, and at the last console line about a step.
+    double began = 0, printed = 0;
+    // Seconds of steps and of evaluations, for the time that is left.
+    double spent = 0;
     int64_t steps_here = 0;             // steps that this process has run
 };
 
-void report_place(const Reporter* r);   // kExitWrite: the run's folder was deleted, or another run has locked it
-void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
-// Calls empty_run, opens the log, prints the header and writes config.json. On a resume calls go_on_from.
+// kExitWrite: the run's folder was deleted, or another run has locked it.
+void report_place(const Reporter* r);
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds,
+                  double write_seconds);
+// Calls empty_run, opens the log, prints the header and writes config.json. On a resume calls
+// go_on_from.
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds);
 using Print = std::function<void(const std::string&)>;
-// Prints and logs a sample, unless a stop is requested. generate() passes on the text piece by piece, and returns it.
-void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
-// Prints the last lines and writes the "done" event. Their times count from the start of a supervised job.
+// Prints and logs a sample, unless a stop is requested. generate() passes on the text piece by
+// piece, and returns it.
+void report_sample(Reporter* r, int64_t step,
+                   const std::function<std::string(const Print&)>& generate);
+// Prints the last lines and writes the "done" event. Their times count from the start of a
+// supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
-void report_failure(Reporter* r, int64_t step);         // in a catch block: report_end with that error
+// Calls report_end with the error of the catch block that it is called in.
+void report_failure(Reporter* r, int64_t step);
 // For a run that has no step to do: says so. Sets `best` of a finished run, or removes the new
 // folder. Returns the exit code.
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at);
 
-// ---- decides when a run saves, what state.json contains, what follows a failed save: checkpoints.cpp
+// ---- when a run saves, what state.json contains, what follows a failed save: checkpoints.cpp
 
 struct Checkpoints;
-// files: what a save writes, but for state.json. copy: each save copies the arrays first, because training changes them
-// during the save. kExitWrite if a new run's disk has too little space.
-Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
-                                const std::string& device_kind);
-void checkpoints_destroy(Checkpoints* c);       // waits for the save under way; does nothing for null
-bool checkpoints_saved(const Checkpoints* c);   // on rank 0: whether a save has ended whose result was not taken yet
+// files: what a save writes, but for state.json. copy: each save copies the arrays first, because
+// training changes them during the save. kExitWrite if a new run's disk has too little space.
+Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFiles& files,
+                                bool copy, const std::string& device_kind);
+// Waits for the save under way; does nothing for null.
+void checkpoints_destroy(Checkpoints* c);
+// Returns on rank 0 whether a save has ended whose result was not taken yet.
+bool checkpoints_saved(const Checkpoints* c);
 
-// Takes the result of a save that has ended. Returns whether to save after this step: a request asks for it, or with
-// --save-every N the step is a multiple of N or the last one. Collective.
+// Takes the result of a save that has ended. Returns whether to save after this step: a request
+// asks for it, or with --save-every N the step is a multiple of N or the last one. Collective.
 bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& stats, bool stop);
 // The step, whose save is under way or done, is the best so far: `best` names it when it is saved.
 void checkpoints_best(Checkpoints* c, int64_t step);
-// Waits for the save under way. A failed save is a warning, but the third in a row throws kExitWrite. last: repeats a
-// failed save for --save-patience seconds, and then throws kExitWrite. Collective.
+// Waits for the save under way. A failed save is a warning, but the third in a row throws
+// kExitWrite. last: repeats a failed save for --save-patience seconds, and then throws kExitWrite.
+// Collective.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last);
 // Starts a save of the arrays as they are now; none may be under way. Collective.
 void checkpoints_start(Checkpoints* c, const RunProgress& at);
 
-// Rank 0 reads the checkpoint's state.json, and from the log the score that the step got after its save; all ranks get
-// the progress. kExitUsage if the data have changed, kExitBadContent for bad content. Adds differences that may change
-// bits to options->changed. Collective.
+// Rank 0 reads the checkpoint's state.json, and from the log the score that the step got after its
+// save; all ranks get the progress. kExitUsage if the data have changed, kExitBadContent for bad
+// content. Adds differences that may change bits to options->changed. Collective.
 RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Data& data,
                           const std::string& device_kind);
