@@ -2,7 +2,7 @@
 //
 // A step is micro-batches one after the other, then the update; only communication runs beside them. A product runs in
 // waves of tiles, one per multiprocessor, and a wave that is not full takes as long as a full one. A tile takes its
-// flops at the rate of the main loop and, as in kernels/cuda/matmul.cu, `edge` k more to begin and end. The best tile
+// flops at the rate of the main loop and, as in kernels/cuda/matmul.cuh, `edge` k more to begin and end. The best tile
 // and split of k counts, but no product is faster than its bytes. Attention's rates grow with T as T / (T + kHalfT).
 // All else is bytes at the rate of a copy, and kGap between kernels. A bucket of gradients is summed in its host, then
 // its slices between hosts; each rank gets the weights from all owners. The last backward and the next forward hide

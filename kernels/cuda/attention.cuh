@@ -1,6 +1,8 @@
-// attention.cuh -- what attention.cu and attention_sm90.cu share: which block computes which rows, and operations on
-// accumulators.
+// attention.cuh -- what the attention*.cu share: which block computes which rows, operations on accumulators, and, for
+// attention.cu and attention_backward.cu, tiles and products by mma.
 #pragma once
+#include <cmath>
+#include <type_traits>
 #include "kernels/cuda/common.cuh"
 
 namespace BACKEND::attention {
@@ -112,6 +114,135 @@ __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, co
     }
 }
 
+// ------------------------ for attention.cu and attention_backward.cu, by mma
+
+constexpr int kWarpsSm80 = 4, kThreadsSm80 = kWarpsSm80 * 32;
+
+// All threads call this. Starts the copy of ROWS rows from global memory; zeros replace rows >= `rows`, columns >= HS.
+template <int D, int ROWS> __device__ void load_tile(bf16* tile, const bf16* from, int stride, int rows, int HS) {
+    constexpr int kAcross = D / 8, kDown = kThreadsSm80 / kAcross;
+    const int first = int(threadIdx.x) / kAcross, j = int(threadIdx.x) % kAcross;
+    const bf16* const mine = from + first * stride + j * 8;
+    for (int i = 0; i < ROWS; i += kDown)
+        cp_async16(tile + at<D>(i + first, j), mine + i * stride, i + first < rows && j * 8 < HS);
+}
+// Does the same for two matrices, into the two tiles of a stage, and ends the group of copies.
+template <int D, int ROWS>
+__device__ void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* b, int b_stride, int rows, int HS) {
+    load_tile<D, ROWS>(tiles, a, a_stride, rows, HS);
+    load_tile<D, ROWS>(tiles + ROWS * D, b, b_stride, rows, HS);
+    cp_async_commit();
+}
+
+// Loads a 16x16 piece of a tile in the layout of the tensor cores. row is a multiple of 8 and column of 16. Loops
+// are unrolled, so both are constants: then an address is one of a few that the lane keeps, plus a constant.
+template <int D, bool TRANS>
+__device__ void load_piece(unsigned (&r)[4], const bf16* tile, int row, int column, int lane_row, int lane_chunk) {
+    const int chunk = column / 8, x = lane_chunk ^ (lane_row >> kShift<D> & kMask<D>);
+    const bf16* const mine = tile + (lane_row * D + ((chunk & kMask<D>) ^ x) * 8);
+    ldmatrix_x4<TRANS>(r, mine + (row * D + (chunk & ~kMask<D>) * 8));
+}
+
+// Computes d += a b for two neighbouring 8-column tiles of d and all of its row tiles.
+template <int M, int N>
+__device__ void multiply(float (&d)[M][N][4], int n, const unsigned (&a)[M][4], const unsigned (&b)[4]) {
+    const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+    for (int i = 0; i < M; i++) {
+        mma_m16n8k16(d[i][n], a[i], low);
+        mma_m16n8k16(d[i][n + 1], a[i], high);
+    }
+}
+
+// Rows is the warp's own 16 M rows of a tile, as first operand. It is kept in registers, or loaded each time if !KEEP.
+template <int D, int M, bool KEEP> struct Rows {
+    const bf16* tile;
+    int row;
+    unsigned kept[KEEP ? D / 16 : 1][M][4];
+    __device__ Rows(const bf16* tile_, int row_) : tile(tile_), row(row_) {
+        if constexpr (KEEP) for (int k = 0; k < D / 16; k++) load(kept[k], k);
+    }
+    __device__ void load(unsigned (&a)[M][4], int k) const {
+        for (int i = 0; i < M; i++) load_piece<D, false>(a[i], tile, row + i * 16, k * 16, lane() % 16, lane() / 16);
+    }
+};
+
+// Computes s = rows other^T, where other is the 8 N rows of a tile from `row` on.
+template <int D, int M, bool KEEP, int N>
+__device__ void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf16* tile, int row) {
+    for (int i = 0; i < M; i++) for (int n = 0; n < N; n++) for (int e = 0; e < 4; e++) s[i][n][e] = 0;
+    #pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        if constexpr (!KEEP) rows.load(rows.kept[0], k);
+        for (int n = 0; n < N; n += 2) {
+            unsigned b[4];
+            load_piece<D, false>(b, tile, row + n * 8, k * 16, lane() % 8 + lane() / 16 * 8, lane() / 8 % 2);
+            multiply(s, n, rows.kept[KEEP ? k : 0], b);
+        }
+    }
+}
+
+// Computes sum += p other, with p rounded to bf16, where other is the 8 N rows of a tile from `row` on.
+template <int D, int M, int N>
+__device__ void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4], const bf16* tile, int row) {
+    for (int k = 0; k < N; k += 2) {
+        unsigned a[M][4];
+        for (int i = 0; i < M; i++) pack_operand(a[i], p[i], k / 2);
+        #pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            unsigned b[4];
+            load_piece<D, true>(b, tile, row + k * 8, n * 8, lane() % 16, lane() / 16);
+            multiply(sum, n, a, b);
+        }
+    }
+}
+
+// Returns bits: bit i says whether element first + i is kept. A lane computes them for N neighbours in a
+// row of p, and the other lanes get them by shuffle. So an element costs about a quarter of a random4.
+template <int N> __device__ unsigned keep_bits(const Dropout& drop, uint64_t first) {
+    const RandomKey key = key_of(drop);
+    const unsigned skip = unsigned(first) % 4;
+    const unsigned least = unsigned(ceilf(drop.rate * 0x1p24f)) << 8;   // uniform01(v) >= rate where v >= least
+    const auto four = [&](uint64_t i) {
+        const Random4 r = random4(key, i);
+        unsigned bits = 0;
+        for (int k = 0; k < 4; k++) bits |= r.v[k] >= least ? 1u << k : 0;
+        return bits;
+    };
+    unsigned bits = 0;
+    #pragma unroll
+    for (int j = 0; j < N / 4; j++) bits |= four(first / 4 + j) << (4 * j);
+    if (skip == 0) return bits;
+    return bits >> skip | four(first / 4 + N / 4) << (N - skip);
+}
+
+// Calls step(row, stage) for rows begin, begin + STEP, ... before `end`, while load(row, stage) copies the next rows.
+template <int STEP, class Load, class Step> __device__ void pipeline(int begin, int end, Load load, Step step) {
+    for (int row = begin, stage = 0; row < end; row += STEP, stage ^= 1) {
+        if (row + STEP < end) load(row + STEP, stage ^ 1);
+        step(row, stage);
+        cp_async_wait<0>();  // the next rows have come
+        __syncthreads();  // all warps are done with the rows of this step
+    }
+}
+
+// Returns whether `bits`, shifted right by the lane's first column, keep element e of the n-th 8 columns.
+__device__ inline bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e % 2); }
+
+// Calls f(D, DROP), as integral constants, for the narrowest tile that holds HS columns.
+template <class F> void with_tile(int HS, const Dropout& drop, F f) {
+    const auto with = [&](auto D) { drop.rate > 0 ? f(D, std::true_type()) : f(D, std::false_type()); };
+    if (HS <= 32) with(std::integral_constant<int, 32>());
+    else if (HS <= 64) with(std::integral_constant<int, 64>());
+    else with(std::integral_constant<int, 128>());
+}
+
+template <class Tile, class... P, class... A>
+void launch_rows(void (*kernel)(P...), int heads, const AttentionShape& s, Stream stream, const A&... args) {
+    launch(kernel, heads * div_up(s.T, Tile::kRows), kThreadsSm80, Tile::kBytes, stream, args...);
+}
+
+// Checks the sizes and returns the shape; in attention.cu.
+AttentionShape shape_of(const Attention& attention);
 // In attention_sm90.cu: sm90_takes returns whether it has kernels for this case and device; the others launch them.
 bool sm90_takes(const Attention& attention);
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream);

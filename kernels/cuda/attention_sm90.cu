@@ -9,6 +9,7 @@
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/kernels.h"
 
 namespace BACKEND::attention {

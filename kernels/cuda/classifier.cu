@@ -122,13 +122,6 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
         reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_fast(log2_prob(target_logit)) - 1.0f);
 }
 
-// One block computes the sum.
-__global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, const float* x, size_t n) {
-    grid_dependency_sync();
-    const double sum = block_sum_in_order(x, n);
-    if (threadIdx.x == 0) *total = sum;
-}
-
 }  // namespace
 
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream) {
@@ -137,10 +130,6 @@ void classifier(float* losses, floatX* logits, const int* targets, int N, int V,
     const bool keep = backward && row + 1024 <= shared_memory_of_block();
     const int threads = std::min(kMaxThreads, div_up(Vp / 8, 32 * kUnrolled) * 32);
     launch(classifier_kernel, N, threads, keep ? row : 0, stream, losses, logits, targets, V, Vp, backward, keep);
-}
-
-void sum_in_order(double* total, const float* x, size_t n, Stream stream) {
-    launch(sum_in_order_kernel, 1, kSums, 0, stream, total, x, n);
 }
 
 }  // namespace BACKEND

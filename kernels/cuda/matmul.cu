@@ -10,29 +10,12 @@
 // changes the bits of dbias only, but the split of k those of dweight, too. dweight has few tiles and a long k:
 // several blocks take a part of k each, and a second kernel adds their sums in order. dweight's kernel computes
 // dbias, too, by an mma with a matrix of ones. On Hopper products of more than 64 rows may go to matmul_sm90.cu.
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include "kernels/cuda/matmul.cuh"
 #include "kernels/elements.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
 namespace {
-
-// A block computes BM x BN of the output with WM x WN warps. STAGES tiles of BK k are in shared memory or on their way.
-template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_> struct Tile {
-    static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
-    static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks per SM that registers must allow
-    static constexpr int kStage = (BM + BN) * BK;    // elements of a stage
-    static constexpr size_t kBytes = STAGES * kStage * sizeof(bf16);
-    static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // how many pieces of 16 x 8 a warp has
-};
-// These take 96, 48 and 48 KB: sm_86, 89 and 120 have 99 KB per block and 100 per multiprocessor. A warp
-// computes 64 x 64 if all warps then have work, because smaller pieces read more bytes of shared memory per mma.
-using Large = Tile<128, 256, 32, 2, 4, 4, 1>;
-using Medium = Tile<128, 128, 32, 2, 2, 3, 2>;
-using Small = Tile<64, 64, 64, 2, 2, 3, 2>;
 
 // One operand of a block, SIZE of its rows (m or n) by BK of k. It is in shared memory as lines
 // of 16-byte chunks; a line runs along k or, if MN-major, along mn. Chunks are swizzled within
@@ -146,49 +129,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
     store_sums<16>(acc, starts, epilogue, m0 + wm + lane() / 4, n0 + wn);
 }
 
-// ------------------------ tile and split
-
-// Estimates for each tile; those for Hopper were measured on an H200 at the clock of a step. rate: multiply-adds
-// per cycle of a busy multiprocessor. busy_halves: twice the number of blocks (pingpong: tiles) that keep it
-// busy. edge: how many k take as long as the begin and end of a tile. The last three tiles are for Hopper.
-struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; bool only_dweight = false; };
-constexpr int kPortable = 3;
-constexpr TileTraits kTiles[] = {
-    {"large", 128, 256, Large::WN, 900, 2, 80}, {"medium", 128, 128, Medium::WN, 800, 3, 80},
-    {"small", 64, 64, Small::WN, 500, 4, 80},   {"wide", 128, 256, 1, 1780, 2, 128},
-    {"fitting", 128, 160, 1, 1650, 2, 112, true}, {"pingpong", 128, 128, 1, 1680, 3, 24}};
-
-// Returns the cheapest plan by a rough count of cycles. It asks only whether the machine is a Hopper,
-// because bits must not differ between machines of one kind: 108 multiprocessors (A100) and 132 (H100) stand
-// for all. LOCKSTEP_TILE=NAME chooses that tile if it is available; this is for tests and bench/gpu.sh.
-Plan choose(int M, int N, int K, int most_parts) {
-    Plan best = {};
-    int64_t best_cycles = INT64_MAX;
-    const int64_t outputs = int64_t(M) * N;
-    int first = 0, end = hopper() && M > 64 ? std::size(kTiles) : kPortable;    // few rows need many small blocks
-    const char* const asked = std::getenv("LOCKSTEP_TILE");
-    const auto available = [&](int tile) { return most_parts > 1 || !kTiles[tile].only_dweight; };
-    for (int tile = 0; asked && tile < end; tile++)
-        if (available(tile) && !std::strcmp(asked, kTiles[tile].name)) first = tile, end = tile + 1;
-    for (int tile = first; tile < end; tile++) {
-        if (!available(tile)) continue;
-        const TileTraits& t = kTiles[tile];
-        const int64_t tiles = int64_t(div_up(M, t.BM)) * div_up(N, t.BN);
-        for (int wanted = 1; wanted <= most_parts; wanted++) {
-            const int part = div_up(div_up(K, wanted), 64) * 64, parts = div_up(K, part);
-            if (parts != wanted || (parts > 1 && parts * outputs > 1 << 25)) continue;      // 128 MB of sums at most
-            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1000) : 0;   // a launch; sums stored, loaded
-            for (const int processors : {tile < kPortable ? 108 : 132, 132}) {
-                const int64_t halves = std::max<int64_t>(t.busy_halves, 2 * div_up<int64_t>(tiles * parts, processors));
-                cycles += halves * t.BM * t.BN * (part + t.edge) / t.rate;
-            }
-            if (cycles >= best_cycles) continue;
-            best = {tile, part, parts, std::min(kTurns, div_up(N, t.BN) * t.WN)};
-            best_cycles = cycles;
-        }
-    }
-    return best;
-}
+// ------------------------ launchers
 
 template <bool TA, bool TB, class T, class Epilogue>
 void run_tile(const Product& p, const Epilogue& epilogue, Stream stream) {

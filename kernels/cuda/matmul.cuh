@@ -1,6 +1,10 @@
 // matmul.cuh -- what matmul.cu (every GPU) and matmul_sm90.cu (Hopper) share: tiles, parts of k, and epilogues.
 #pragma once
+#include <algorithm>
 #include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include "kernels/cuda/common.cuh"
 
 namespace BACKEND {
@@ -46,6 +50,22 @@ struct Turns {
     }
 };
 
+// ------------------------ tiles, and the choice of one
+
+// A block computes BM x BN of the output with WM x WN warps. STAGES tiles of BK k are in shared memory or on their way.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_> struct Tile {
+    static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
+    static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks per SM that registers must allow
+    static constexpr int kStage = (BM + BN) * BK;    // elements of a stage
+    static constexpr size_t kBytes = STAGES * kStage * sizeof(bf16);
+    static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // how many pieces of 16 x 8 a warp has
+};
+// These take 96, 48 and 48 KB: sm_86, 89 and 120 have 99 KB per block and 100 per multiprocessor. A warp
+// computes 64 x 64 if all warps then have work, because smaller pieces read more bytes of shared memory per mma.
+using Large = Tile<128, 256, 32, 2, 4, 4, 1>;
+using Medium = Tile<128, 128, 32, 2, 2, 3, 2>;
+using Small = Tile<64, 64, 64, 2, 2, 3, 2>;
+
 // The tiles of matmul_sm90.cu. A block has a warpgroup that loads and two that compute: the two halves of one tile, or
 // with PING_PONG a tile each in turn, so that one stores while the other multiplies.
 template <int BM_, int BN_, int STAGES_, bool PING_PONG> struct TileSm90 {
@@ -58,6 +78,48 @@ using Fitting = TileSm90<128, 160, 5, false>;     // for dweight only: 1600 = 10
 using PingPong = TileSm90<128, 128, 6, true>;
 template <bool TA, bool TB, class T, class Epilogue>
 void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
+
+// Estimates for each tile; those for Hopper were measured on an H200 at the clock of a step. rate: multiply-adds
+// per cycle of a busy multiprocessor. busy_halves: twice the number of blocks (pingpong: tiles) that keep it
+// busy. edge: how many k take as long as the begin and end of a tile. The last three tiles are for Hopper.
+struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; bool only_dweight = false; };
+constexpr int kPortable = 3;
+constexpr TileTraits kTiles[] = {
+    {"large", 128, 256, Large::WN, 900, 2, 80}, {"medium", 128, 128, Medium::WN, 800, 3, 80},
+    {"small", 64, 64, Small::WN, 500, 4, 80},   {"wide", 128, 256, 1, 1780, 2, 128},
+    {"fitting", 128, 160, 1, 1650, 2, 112, true}, {"pingpong", 128, 128, 1, 1680, 3, 24}};
+
+// Returns the cheapest plan by a rough count of cycles. It asks only whether the machine is a Hopper,
+// because bits must not differ between machines of one kind: 108 multiprocessors (A100) and 132 (H100) stand
+// for all. LOCKSTEP_TILE=NAME chooses that tile if it is available; this is for tests and bench/gpu.sh.
+inline Plan choose(int M, int N, int K, int most_parts) {
+    Plan best = {};
+    int64_t best_cycles = INT64_MAX;
+    const int64_t outputs = int64_t(M) * N;
+    int first = 0, end = hopper() && M > 64 ? std::size(kTiles) : kPortable;    // few rows need many small blocks
+    const char* const asked = std::getenv("LOCKSTEP_TILE");
+    const auto available = [&](int tile) { return most_parts > 1 || !kTiles[tile].only_dweight; };
+    for (int tile = 0; asked && tile < end; tile++)
+        if (available(tile) && !std::strcmp(asked, kTiles[tile].name)) first = tile, end = tile + 1;
+    for (int tile = first; tile < end; tile++) {
+        if (!available(tile)) continue;
+        const TileTraits& t = kTiles[tile];
+        const int64_t tiles = int64_t(div_up(M, t.BM)) * div_up(N, t.BN);
+        for (int wanted = 1; wanted <= most_parts; wanted++) {
+            const int part = div_up(div_up(K, wanted), 64) * 64, parts = div_up(K, part);
+            if (parts != wanted || (parts > 1 && parts * outputs > 1 << 25)) continue;      // 128 MB of sums at most
+            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1000) : 0;   // a launch; sums stored, loaded
+            for (const int processors : {tile < kPortable ? 108 : 132, 132}) {
+                const int64_t halves = std::max<int64_t>(t.busy_halves, 2 * div_up<int64_t>(tiles * parts, processors));
+                cycles += halves * t.BM * t.BN * (part + t.edge) / t.rate;
+            }
+            if (cycles >= best_cycles) continue;
+            best = {tile, part, parts, std::min(kTurns, div_up(N, t.BN) * t.WN)};
+            best_cycles = cycles;
+        }
+    }
+    return best;
+}
 
 // ------------------------ epilogues
 

@@ -6,6 +6,7 @@
 // 128 bytes per cycle that shared memory delivers, and m64n128k16 reads 96. At k = 768 storing takes a seventh of the
 // products' time: with ping-pong each warpgroup has its own tiles and stores while the other computes.
 #include <algorithm>
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 namespace BACKEND {

@@ -224,6 +224,17 @@ void load_floats(float* host, const floatX* device, size_t n) {
     for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
 }
 
+void poison(float* x, size_t n, size_t step, Stream stream) {
+    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) { x[i * step] = __uint_as_float(kPoison); },
+                 stream);
+}
+void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream) {
+    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) {
+        if (const float* const at = x + i * step; __float_as_uint(*at) == kPoison)
+            atomicMax(reinterpret_cast<unsigned long long*>(left), static_cast<unsigned long long>(end - at));
+    }, stream);
+}
+
 // Returns the stream's work space, enlarged if need be. That happens in the first step only, because sizes repeat.
 void* scratch(size_t bytes, Stream stream) {
     DeviceStream* const queue = find_queue(stream);

@@ -78,6 +78,33 @@ template <int COUNT> void launch_reduce(float* out, float* partials, const Terms
     launch(tree_reduce_kernel<COUNT>, n / kUnit, kThreads, 0, stream, reinterpret_cast<float4*>(out), partials, terms);
 }
 
+// ------------------------ norm
+
+// 256 threads call this. Thread j adds x[j], x[j + 256], ... in double; thread 0 returns ((s0 + s1) + s2) + ... + s255.
+constexpr int kSums = 256;
+__device__ inline double block_sum_in_order(const float* x, size_t n) {
+    __shared__ double sums[kSums];
+    constexpr size_t kBatch = 8;    // loads that a thread has in flight
+    double sum = 0;
+    for (size_t i = threadIdx.x; i < n; i += kSums * kBatch) {
+        float v[kBatch];
+        for (int b = 0; b < kBatch; b++) v[b] = i + b * kSums < n ? x[i + b * kSums] : 0.0f;
+        for (int b = 0; b < kBatch; b++) if (i + b * kSums < n) sum += double(v[b]);
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return 0;
+    for (int j = 1; j < kSums; j++) sum += sums[j];
+    return sum;
+}
+
+// One block computes the sum.
+__global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, const float* x, size_t n) {
+    grid_dependency_sync();
+    const double sum = block_sum_in_order(x, n);
+    if (threadIdx.x == 0) *total = sum;
+}
+
 // One block computes norm and factor.
 __global__ void __launch_bounds__(kSums)
 clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens) {
@@ -162,20 +189,13 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
     (stack ? launch_reduce<0> : kByHalves[std::countr_zero(unsigned(count))])(out, partials, t, n, stream);
 }
 
+void sum_in_order(double* total, const float* x, size_t n, Stream stream) {
+    launch(sum_in_order_kernel, 1, kSums, 0, stream, total, x, n);
+}
+
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream stream) {
     launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip, tokens);
-}
-
-void poison(float* x, size_t n, size_t step, Stream stream) {
-    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) { x[i * step] = __uint_as_float(kPoison); },
-                 stream);
-}
-void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream) {
-    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) {
-        if (const float* const at = x + i * step; __float_as_uint(*at) == kPoison)
-            atomicMax(reinterpret_cast<unsigned long long*>(left), static_cast<unsigned long long>(end - at));
-    }, stream);
 }
 
 void update(int optimizer, int stage, const Update& arrays, Stream stream) {

@@ -2,7 +2,7 @@
 // expects a finding for each of them, but for products<Good> and portable<Good> none. They are never launched.
 #include <tuple>
 #include <type_traits>
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/hopper.cuh"
 
 using namespace BACKEND;
 

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <regex>
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "tests/test.h"
 
 using namespace BACKEND;

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "tests/test.h"
 
 using namespace BACKEND;

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 #include <vector>
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "models/gpt2.h"
 #include "models/model.h"
 #include "tests/test.h"

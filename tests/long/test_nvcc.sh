@@ -55,7 +55,7 @@ one 90 "$tmp/spill.cu" >"$tmp/verdict"
 check "local memory is noticed" grep -q '^FAIL.*[Ll]ocal memory' "$tmp/verdict"
 # And one that changes the accumulators of products in flight.
 cat >"$tmp/serial.cu" <<'CU'
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/hopper.cuh"
 __global__ void serial(float* p, uint64_t a, uint64_t b, int n) {
     float d[32] = {};
     BACKEND::wgmma_fence();

@@ -1,22 +1,18 @@
-// cuda.cuh -- launch(), and the instructions that CUDA C++ has no functions for.
+// hopper.cuh -- what only Hopper's kernels use: barriers, TMA, wgmma (PTX ISA 8.x), and a ring of slots for TMA's loads.
 //
-// All inline assembly of the kernels is here (PTX ISA 8.x). Instructions that the target lacks become traps,
-// griddepcontrol nothing: so one source compiles for every architecture from sm_80 on. Launchers choose kernels by it.
+// Instructions that the target lacks become traps. So one source compiles for every architecture from sm_80 on, and
+// launchers choose the kernels by the device.
 #pragma once
 #include <cuda.h>
-#include <cuda_runtime.h>
 #include <dlfcn.h>
-#include "src/base/common.h"
-#include "src/base/numbers.h"
+#include "kernels/cuda/common.cuh"
 
 // mbarrier and TMA need sm_90 or later, wgmma and setmaxnreg need sm_90a.
 // `if (!kSm90a) return;` makes a kernel empty for other architectures.
 #if __CUDA_ARCH__ >= 900
 #define ASM_SM90(...) asm volatile(__VA_ARGS__)
-#define ASM_DEPENDENCY(...) asm volatile(__VA_ARGS__)
 #else
 #define ASM_SM90(...) asm volatile("trap;")
-#define ASM_DEPENDENCY(...)
 #endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ASM_SM90A(...) asm volatile(__VA_ARGS__)
@@ -28,108 +24,11 @@ constexpr bool kSm90a = false;
 
 namespace BACKEND {
 
-// ------------------------ host
-
-// Returns whether the build has code for compute capability `major`.x; 9 is sm_90a, as configure turns 90 into 90a.
-constexpr bool has_code_for(int major) {
-    return [=](auto... built) { return ((built / 100 == major) || ...); }(__CUDA_ARCH_LIST__);
-}
-
-// Returns the CUDA stream for a kernel that is launched now (runtime.cu). *behind_kernel
-// tells whether the stream's newest work is a kernel; then this one may begin early.
-cudaStream_t launch_stream(Stream stream, bool* behind_kernel);
-
-// Launches a kernel, unless the grid is empty. <<<>>> cannot let a kernel begin early (programmatic
-// dependent launch), cannot ask for more than 48 KB of shared memory, and reports no error. The 48 KB
-// include static arrays; kernels with dynamic memory near that limit have less than 1 KB of these.
-template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    cudaError_t error = cudaSuccess;
-    if (smem > 47 * 1024)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    bool behind_kernel = false;
-    const cudaStream_t queue = launch_stream(stream, &behind_kernel);
-    const cudaLaunchConfig_t config = {grid, block, smem, queue, &early, behind_kernel};
-    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
-    if (error != cudaSuccess)
-        die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x,
-            grid.y, grid.z, block.x * block.y * block.z, smem, cudaGetErrorString(error));
-}
-
-// Returns the driver's cuTensorMapEncodeTiled. dlsym finds it, so that no program is linked with the driver's library.
-inline auto tensor_map_encoder() {
-    static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
-        dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
-    if (!encode) die(kExitOther, "gpu: libcuda.so.1 has no cuTensorMapEncodeTiled; the driver is too old");
-    return encode;
-}
-
-// ------------------------ the kernel before
-
-// Waits until the kernel before this one is complete. Then lets the next kernel's blocks start as soon
-// as all blocks of this one have come here. If it did so before the wait, waiting blocks of several
-// kernels would fill the multiprocessors. Every thread of every kernel calls this before it touches
-// global memory and before it returns. So when the kernel before is complete, all earlier ones are, too.
-__device__ inline void grid_dependency_sync() {
-    ASM_DEPENDENCY("griddepcontrol.wait;" ::: "memory");
-    ASM_DEPENDENCY("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-// ------------------------ ldmatrix, mma, cp.async
-
-__device__ inline unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
-
-// Loads four 8x8 matrices of bf16; lanes 8i .. 8i+7 give the addresses of the rows of matrix
-// i. Lane t gets elements (t/4, t%4*2) and (t/4, t%4*2+1) of each matrix, or of its transpose.
-template <bool TRANS = false> __device__ void ldmatrix_x4(unsigned (&r)[4], const void* row) {
-    if constexpr (TRANS)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
-}
-// d += a b for 16x16 a and 16x8 b, fp32 += bf16 x bf16. Lane t holds rows t/4 and t/4+8 of d, columns t%4*2 and +1.
-__device__ inline void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-// Returns 2^x with relative error 2^-22, by one instruction; results below 2^-126 are 0. exp2f takes three more.
-__device__ inline float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-// Returns 1 / sqrt(x) with relative error 2^-22; rsqrtf takes more instructions, for x below 2^-126.
-__device__ inline float rsqrt_fast(float x) {
-    float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-// Returns two floats, rounded to bf16, in one register; `low`, the element with the smaller index, is its lower half.
-__device__ inline unsigned pack2(float low, float high) {
-    unsigned packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
-}
-// Prefetches the 32 bytes at p into the L2 cache.
-__device__ inline void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" :: "l"(p)); }
-// Starts the copy of 16 aligned bytes from global to shared memory. If !valid it writes zeros and does not read src.
-__device__ inline void cp_async16(void* dst, const void* src, bool valid = true) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-                 :: "r"(shared_address(dst)), "l"(src), "r"(valid ? 16 : 0) : "memory");
-}
-// cp_async_commit ends a group of copies; cp_async_wait waits for all but the thread's newest N groups.
-__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> __device__ void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
-
 // ------------------------ barriers, TMA
+
+// Returns the thread's warpgroup, four warps, in the block (Hopper). The shuffle tells the
+// compiler that all lanes of a warp have the same value, so that it can use uniform registers.
+__device__ inline int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
 
 // These use two named barriers of N threads, `which` 0 or 1. bar_sync arrives and waits; bar_arrive only arrives.
 // The barriers' numbers are constants: with a number in a register, a block would reserve all sixteen barriers.
@@ -247,6 +146,85 @@ template <int N, class... D> __device__ void wgmma_wait(D&... d) {
 template <int R> __device__ void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }
 template <int R> __device__ void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(R)); }
 
+// ------------------------ descriptors and the ring
+
+// Returns the driver's cuTensorMapEncodeTiled. dlsym finds it, so that no program is linked with the driver's library.
+inline auto tensor_map_encoder() {
+    static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
+    if (!encode) die(kExitOther, "gpu: libcuda.so.1 has no cuTensorMapEncodeTiled; the driver is too old");
+    return encode;
+}
+
+// Returns TMA's description (tensor map) of a matrix of bf16, or of `count` matrices. pitch is
+// the distance from row to row and `distance` that from matrix to matrix, both in elements.
+inline CUtensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
+                            size_t count = 0, size_t distance = 0) {
+    CUtensorMap map;
+    const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
+    const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
+    const CUresult result = tensor_map_encoder()(
+        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
+    return map;
+}
+
+// Returns wgmma's descriptor of an operand in swizzled rows of 128 bytes, 1024-byte aligned. lbo and sbo (leading and
+// stride byte offset) are in bytes; the descriptor's 14-bit fields have units of 16 bytes. Bits 62-63 = 1 mean the
+// swizzle of 128 bytes.
+//     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
+//     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
+__device__ inline uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
+    const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
+    return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
+}
+// Returns the descriptor of what lies n * 16 bytes further on. The address
+// does not overflow its field, so it is enough to add to the lower 32 bits.
+__device__ inline uint64_t desc_later(uint64_t desc, unsigned n) { return desc >> 32 << 32 | (unsigned(desc) + n); }
+
+// Ring is a ring buffer of slots in shared memory (Hopper): one or more threads fill the slots,
+// and warps read them in order. A slot has an mbarrier for "full" (the bytes have come) and one
+// for "empty" (every reading warp is done). Each thread keeps its own place in the ring.
+template <int SLOTS> struct Ring {
+    uint64_t* bars;    // [full, empty][SLOTS], then one for tiles that stay in shared memory
+    unsigned turn = 0;    // slots that this thread has filled or taken so far
+
+    __device__ uint64_t* full(int slot) const { return bars + slot; }
+    __device__ uint64_t* kept() const { return bars + 2 * SLOTS; }
+    // All threads call this first. `fillers` threads report a slot full, `readers` warps report it empty.
+    __device__ void begin(int fillers, int readers, const CUtensorMap* map, const CUtensorMap* other) const {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < SLOTS; i++) {
+                mbar_init(bars + i, fillers);
+                mbar_init(bars + SLOTS + i, readers);
+            }
+            mbar_init(kept(), 1);
+            mbar_fence_init();
+            tma_prefetch(map);
+            tma_prefetch(other);
+        }
+        __syncthreads();
+        grid_dependency_sync();
+    }
+    // A filling thread calls fill, which waits until no warp reads the next slot any more, and returns the slot.
+    __device__ int fill() {
+        mbar_wait(bars + SLOTS + turn % SLOTS, (turn / SLOTS & 1) ^ 1);
+        return int(turn++ % SLOTS);
+    }
+    // A reading warp calls take, which waits until the next slot is full and returns it. It calls release when it has
+    // read the slot, after a wgmma_wait.
+    __device__ int take() {
+        mbar_wait(bars + turn % SLOTS, turn / SLOTS & 1);
+        return int(turn++ % SLOTS);
+    }
+    __device__ void release(int slot) const {
+        if (lane() == 0) mbar_arrive(bars + SLOTS + slot);
+    }
+};
+
 }  // namespace BACKEND
 
 #undef TEN
@@ -254,4 +232,3 @@ template <int R> __device__ void registers_down() { ASM_SM90A("setmaxnreg.dec.sy
 #undef WGMMA
 #undef ASM_SM90
 #undef ASM_SM90A
-#undef ASM_DEPENDENCY
