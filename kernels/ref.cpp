@@ -127,12 +127,6 @@ static Gelu gelu(real x) {
 
 // ----------------------------------------------------------- the backend, with the memory of kernels/cpu/runtime.cpp
 
-void store_floats(floatX* device, const float* host, size_t n) {
-    for (size_t i = 0; i < n; i++) put(device[i], host[i]);
-}
-void load_floats(float* host, const floatX* device, size_t n) {
-    for (size_t i = 0; i < n; i++) host[i] = float(get(device[i]));
-}
 bool storage_is_fast() { return true; }
 const char* device_name() { return kDouble ? "ref64" : "ref"; }
 const char* device_kind() { return kDouble ? "ref64" : "cpu fma" ARITHMETIC; }      // the same kind as such CPUs

@@ -41,6 +41,7 @@ INLINE void tile_store(void* p, size_t stride) {
 
 static void tile_product(Tile* c, const Tile* a, const Tile* b) {
     expect(configured);
+    const auto value = [](bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); };
     for (int m = 0; m < 16; m++) {
         const bf16* a_m = reinterpret_cast<const bf16*>(a->row[m]);
         float* c_m = reinterpret_cast<float*>(c->row[m]);
@@ -49,7 +50,7 @@ static void tile_product(Tile* c, const Tile* a, const Tile* b) {
             for (int odd = 0; odd < 2; odd++) {
                 const bf16* b_k = reinterpret_cast<const bf16*>(b->row[k]) + odd;
                 for (int n = 0; n < 16; n++)
-                    sums[odd][n] = __builtin_fmaf(to_float(a_m[2 * k + odd]), to_float(b_k[2 * n]), sums[odd][n]);
+                    sums[odd][n] = __builtin_fmaf(value(a_m[2 * k + odd]), value(b_k[2 * n]), sums[odd][n]);
             }
         for (int n = 0; n < 16; n++) c_m[n] += sums[0][n] + sums[1][n];
     }

@@ -18,21 +18,6 @@ static void embedding_forward(floatX* out, const int* tokens, const floatX* wte,
     });
 }
 
-// Computes dwpe_t (+)= the sum over the batch for one position. Its rows of dout are `stride` elements apart.
-static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t stride, int C, const Mask& mask,
-                              uint64_t index, bool accumulate) {
-    alignas(64) float sums[kFactors];
-    for (int begin = 0; begin < C; begin += kFactors) {
-        const int n = min(kFactors, C - begin);
-        memset(sums, 0, sizeof sums);
-        for (int b = 0; b < B; b++) {
-            const size_t at = b * stride + size_t(begin);
-            add_dropped(sums, sums, dout_t + at, n, mask, index + at);
-        }
-        add_partials(dwpe_t + begin, sums, 1, 0, n, accumulate);
-    }
-}
-
 // A task takes a part of the vocabulary, and adds all rows of its tokens in order: a token may be in many rows.
 static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
                                const Embedding& embedding, bool accumulate, Stream) {
@@ -57,9 +42,17 @@ static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, con
         }
     });
     if (!dwpe) return;
-    for_rows(T, B * C, [&](int t) {
-        const size_t at = size_t(t) * C;
-        position_backward(dwpe + at, dout + at, B, size_t(T) * C, C, mask, at, accumulate);
+    for_rows(T, B * C, [&](int t) {                         // adds up a position's rows
+        alignas(64) float sums[kFactors];
+        for (int begin = 0; begin < C; begin += kFactors) {
+            const int n = min(kFactors, C - begin);
+            memset(sums, 0, sizeof sums);
+            for (int b = 0; b < B; b++) {
+                const size_t at = (size_t(b) * T + t) * C + begin;
+                add_dropped(sums, sums, dout + at, n, mask, at);
+            }
+            add_partials(dwpe + size_t(t) * C + begin, sums, 1, 0, n, accumulate);
+        }
     });
     if (!accumulate) memset(dwpe + size_t(T) * C, 0, size_t(maxT - T) * C * sizeof(float));
 }

@@ -11,16 +11,6 @@
 
 namespace BACKEND::ISA {
 
-// Converts n floats to the storage type, or back.
-template <class To, class From> static void convert(To* out, const From* inp, size_t n) {
-    for (size_t i = 0; i < n; i += kWidth) {
-        const int left = n - i < kWidth ? int(n - i) : kWidth;
-        store(out + i, load(inp + i, left), left);
-    }
-}
-static void store_floats(floatX* device, const float* host, size_t n) { convert(device, host, n); }
-static void load_floats(float* host, const floatX* device, size_t n) { convert(host, device, n); }
-
 // Calls f(i) for the first element of each unit.
 template <class F> static void for_units(size_t n, const F& f) {
     CHECK(n % kUnit == 0, "%zu elements, want a multiple of %zu", n, kUnit);

@@ -124,11 +124,9 @@ INLINE void store(bf16* p, Vec x) {
     *reinterpret_cast<Bf16At*>(p) = __builtin_convertvector(round_to_bf16(x) >> 16, Bf16At);
 }
 
-// stored returns x as load reads it after store(p, x). to_float widens one element.
+// stored returns x as load reads it after store(p, x).
 INLINE Vec stored(const float*, Vec x) { return x; }
 INLINE Vec stored(const bf16*, Vec x) { return (Vec)round_to_bf16(x); }
-INLINE float to_float(float x) { return x; }
-INLINE float to_float(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
 
 // These load or store the first n elements, or kWidth if n is larger (_some: n < kWidth). Other lanes are 0, or `fill`.
 template <class F> INLINE Vec load_some(const F* p, int n) {

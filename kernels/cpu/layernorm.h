@@ -5,25 +5,21 @@
 
 namespace BACKEND::ISA {
 
-static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const floatX* x, const floatX* weight,
-                          const floatX* bias, float eps, int C) {
-    const float mean = mean_n ? sum_over(C, [&](int c, int left) { return load(x + c, left); }) / float(C) : 0;
+// Computes row n. With a new member of LayerNorm this does not compile, so that no member is ignored.
+static void layernorm_row(const LayerNorm& norm, int n) {
+    const auto& [N, C, inp, out, means, rstds, weight, bias, eps] = norm;
+    const floatX *const x = inp + size_t(n) * C, *const w = weight, *const b = bias;  // clang 14 captures no binding
+    floatX* const y = out + size_t(n) * C;
+    const float mean = means ? sum_over(C, [&](int c, int left) { return load(x + c, left); }) / float(C) : 0;
     const auto centred = [&](int c, int left) { return load(x + c, left, mean) - mean; };
     const float variance = sum_products(C, centred, centred) / float(C);
     const float rstd = 1.0f / __builtin_sqrtf(variance + eps);
     for_vectors(C, [&](int c, int left) {
-        const Vec shift = bias ? load(bias + c, left) : Vec{};
-        store(out + c, fma((load(x + c, left) - mean) * rstd, load(weight + c, left), shift), left);
+        const Vec shift = b ? load(b + c, left) : Vec{};
+        store(y + c, fma((load(x + c, left) - mean) * rstd, load(w + c, left), shift), left);
     });
-    if (mean_n) *mean_n = mean;
-    *rstd_n = rstd;
-}
-
-// Computes row n. With a new member of LayerNorm this does not compile, so that no member is ignored.
-static void layernorm_row(const LayerNorm& norm, int n) {
-    const auto& [N, C, inp, out, mean, rstd, weight, bias, eps] = norm;
-    const size_t at = size_t(n) * C;
-    layernorm_row(out + at, mean ? mean + n : nullptr, rstd + n, inp + at, weight, bias, eps, C);
+    if (means) means[n] = mean;
+    rstds[n] = rstd;
 }
 
 static void layernorm_forward(const LayerNorm& norm, Stream) {
@@ -40,28 +36,9 @@ static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp,
     });
 }
 
-// Computes one row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat
-// average(g xhat)), dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and for average(g).
-static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
-                                   const float* mean_n, float rstd, const floatX* weight, int C, bool first) {
-    const float mean = mean_n ? *mean_n : 0;
-    Sums g_sum, g_xhat_sum;
-    for_parts(C, [&](int c, int left, int k) {
-        const Vec xhat = (load(x + c, left) - mean) * rstd, dy = load(dout + c, left), g = dy * load(weight + c, left);
-        g_sum.part[k] += g;
-        g_xhat_sum.part[k] = fma(g, xhat, g_xhat_sum.part[k]);
-        store(dweight + c, fma(dy, xhat, load(dweight + c, left)), left);
-        store(dbias + c, load(dbias + c, left) + dy, left);
-    });
-    const float g_mean = mean_n ? g_sum.total() / float(C) : 0, g_xhat_mean = g_xhat_sum.total() / float(C);
-    for_vectors(C, [&](int c, int left) {
-        const Vec xhat = (load(x + c, left) - mean) * rstd, g = load(dout + c, left) * load(weight + c, left);
-        const Vec rest = fma(-xhat, broadcast(g_xhat_mean), g - g_mean);
-        store(dinp + c, fma(broadcast(rstd), rest, first ? Vec{} : load(dinp + c, left)), left);
-    });
-}
-
-// Each block of rows has its own sums for dweight and dbias. Then the sums of the blocks are added in order.
+// With xhat = (x - mean) rstd and g = dout weight, a row has dinp (+)= rstd (g - average(g) - xhat average(g xhat)),
+// dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and for average(g). Each block of rows has
+// its own sums for dweight and dbias. Then the sums of the blocks are added in order.
 static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
                                bool first, bool accumulate, Stream) {
     constexpr int kBlock = 32, kColumns = 256;
@@ -74,8 +51,25 @@ static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const
         memset(sums, 0, stride * sizeof(float));
         for (int n = block * kBlock; n < min(N, (block + 1) * kBlock); n++) {
             const size_t at = size_t(n) * C;
-            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, norm.inp + at,
-                                   norm.mean ? norm.mean + n : nullptr, norm.rstd[n], norm.weight, C, first);
+            const floatX *const x = norm.inp + at, *const dy = dout + at, *const weight = norm.weight;
+            floatX* const dx = dinp + at;
+            float* const bias_sums = sums + C;
+            const float mean = norm.mean ? norm.mean[n] : 0, rstd = norm.rstd[n];
+            const auto xhat = [&](int c, int left) { return (load(x + c, left) - mean) * rstd; };
+            Sums g_sum, g_xhat_sum;
+            for_parts(C, [&](int c, int left, int k) {
+                const Vec normed = xhat(c, left), d = load(dy + c, left), g = d * load(weight + c, left);
+                g_sum.part[k] += g;
+                g_xhat_sum.part[k] = fma(g, normed, g_xhat_sum.part[k]);
+                store(sums + c, fma(d, normed, load(sums + c, left)), left);
+                store(bias_sums + c, load(bias_sums + c, left) + d, left);
+            });
+            const float g_mean = norm.mean ? g_sum.total() / float(C) : 0, g_xhat_mean = g_xhat_sum.total() / float(C);
+            for_vectors(C, [&](int c, int left) {
+                const Vec g = load(dy + c, left) * load(weight + c, left);
+                const Vec rest = fma(-xhat(c, left), broadcast(g_xhat_mean), g - g_mean);
+                store(dx + c, fma(broadcast(rstd), rest, first ? Vec{} : load(dx + c, left)), left);
+            });
         }
     });
     parallel_for(ceil_div(C, kColumns), [&](int task) {

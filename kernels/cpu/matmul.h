@@ -97,11 +97,6 @@ INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
 
-// Prefetches the sums of one tile.
-INLINE void prefetch_sums(const float* sums) {
-    for (int i = 0; i < kRows * kCols; i += 16) __builtin_prefetch(sums + i);
-}
-
 // Block is one block of k of a product. A task has a strip of `own`; numbers of panels in strips differ by at most 1.
 struct Block {
     const Matmul& m;
@@ -134,7 +129,10 @@ static void multiply(const Block& block, int task) {
             const int cols = min(kCols, m.N - j);
             float* const sums = block.sums + j * tall + size_t(i) * kCols;
             if (last) prefetch_tile(m, i, rows, j);
-            if (block.k0 > 0) prefetch_sums(sums + (own.of_b ? tall : kRows) * kCols);
+            if (block.k0 > 0) {
+                const float* const next_sums = sums + (own.of_b ? tall : kRows) * kCols;
+                for (int s = 0; s < kRows * kCols; s += 16) __builtin_prefetch(next_sums + s);
+            }
             micro_kernel(last ? tile : sums, block.k0 > 0 ? sums : nullptr, a, b,
                          reinterpret_cast<const char*>(theirs) + bytes + ahead, k, rows, cols);
             if (last) finish(m, tile, i, rows, j, cols);
@@ -158,22 +156,6 @@ static void matvec(const Matmul& m, int col, int cols) {
             }
             finish(m, results, i, 1, j, n);
         }
-}
-
-constexpr int kLine = 64;           // columns of a task: whole cache lines
-// sums[j] (+)= sum over n of x[n][j] for kLine columns from col on.
-static void column_sums(float* sums, const floatX* x, int N, int C, int col, bool accumulate) {
-    constexpr int kVecs = kLine / kWidth;
-    const int cols = min(kLine, C - col);
-    Vec total[kVecs] = {};
-    for (int n = 0; n < N; n++)
-        for (int t = 0; t < kVecs; t++)
-            if (t * kWidth < cols) total[t] += load(x + size_t(n) * C + col + t * kWidth, cols - t * kWidth);
-    for (int t = 0; t * kWidth < cols; t++) {
-        const int left = cols - t * kWidth;
-        float* to = sums + col + t * kWidth;
-        store(to, accumulate ? load(to, left) + total[t] : total[t], left);
-    }
 }
 
 constexpr int kFewRows = 4;         // for so few rows packing the weights costs more than it saves
@@ -249,7 +231,19 @@ static void matmul_backward_params(float* dweight, float* dbias, const floatX* d
                     .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient, .gradient = dweight});
     else if (!accumulate) memset(dweight, 0, size_t(OC) * C * sizeof(float));
     if (!dbias) return;
-    parallel_for(ceil_div(OC, kLine), [&](int task) { column_sums(dbias, dout, N, OC, task * kLine, accumulate); });
+    constexpr int kLine = 64, kVecs = kLine / kWidth;       // columns of a task: whole cache lines
+    parallel_for(ceil_div(OC, kLine), [&](int task) {
+        const int col = task * kLine, cols = min(kLine, OC - col);
+        Vec total[kVecs] = {};
+        for (int n = 0; n < N; n++)
+            for (int t = 0; t < kVecs; t++)
+                if (t * kWidth < cols) total[t] += load(dout + size_t(n) * OC + col + t * kWidth, cols - t * kWidth);
+        for (int t = 0; t * kWidth < cols; t++) {
+            const int left = cols - t * kWidth;
+            float* const to = dbias + col + t * kWidth;
+            store(to, accumulate ? load(to, left) + total[t] : total[t], left);
+        }
+    });
 }
 
 }  // namespace BACKEND::ISA

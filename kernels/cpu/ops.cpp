@@ -1,6 +1,7 @@
 // ops.cpp -- picks the instruction set and passes the calls of kernels.h on to its table.
 #include "kernels/cpu/runtime.h"
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,15 +51,15 @@ static std::vector<const Ops*> instruction_sets() {
     return sets;
 }
 
+// Returns the best, or for tests the one that LOCKSTEP_ISA names.
 static const Ops& choose() {
-    const char* const got = std::getenv("LOCKSTEP_ISA");                // for tests: another than the best
-    const std::string wanted = got ? got : "";
+    const char* const wanted = std::getenv("LOCKSTEP_ISA");
     std::string names;
     for (const Ops* set : instruction_sets()) {
-        if (wanted.empty() || wanted == set->isa) return *set;
+        if (!wanted || !*wanted || !std::strcmp(wanted, set->isa)) return *set;
         names += (names.empty() ? "" : ", ") + std::string(set->isa);
     }
-    die(kExitUsage, "environment: LOCKSTEP_ISA: got %s, want one this CPU has: %s", got, names.c_str());
+    die(kExitUsage, "environment: LOCKSTEP_ISA: got %s, want one this CPU has: %s", wanted, names.c_str());
 }
 
 static const Ops& ops() {

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 #include "kernels/cpu/runtime.h"
+#include "kernels/elements.h"
 #include "src/base/cpus.h"
 #include "src/base/common.h"
 
@@ -67,6 +68,12 @@ void copy_to_device(void* device, const void* host, size_t bytes, Stream) { copy
 void copy_to_host(void* host, const void* device, size_t bytes, Stream) { copy(host, device, bytes); }
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { copy(host, device, bytes); }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+void store_floats(floatX* device, const float* host, size_t n) {
+    for (size_t i = 0; i < n; i++) store(device[i], host[i]);
+}
+void load_floats(float* host, const floatX* device, size_t n) {
+    for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
+}
 void poison(float* x, size_t n, size_t step, Stream) {
     for (size_t i = 0; i < n; i += step) x[i] = std::bit_cast<float>(kPoison);
 }

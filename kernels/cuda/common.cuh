@@ -121,11 +121,12 @@ template <int N> __device__ void cp_async_wait() { asm volatile("cp.async.wait_g
 
 // ------------------------ values
 
-// bf16 is the upper half of a float. These convert it; to_bf16 rounds to nearest even, and a NaN stays a NaN.
-__device__ inline float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
-__device__ inline bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
+// bf16 is the upper half of a float. low2 and high2 widen the two that pack2 has packed, to_float widens one. to_bf16
+// rounds to nearest even, and a NaN stays a NaN.
 __device__ inline float low2(unsigned u) { return __uint_as_float(u << 16); }
 __device__ inline float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
+__device__ inline float to_float(bf16 x) { return low2(x.bits); }
+__device__ inline bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
 
 // Pack8 holds eight bf16, widened to float. They are 16 bytes in memory, the widest load of sm_80.
 struct Pack8 { float x[8]; };

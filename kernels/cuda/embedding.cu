@@ -131,10 +131,14 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
     }, stream);
 }
 
-// dwpe (+)= the sum over b. An element is 4 channels. With "=" the rows of positions that were not used become 0.
-static void position_backward(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, const Dropout& drop,
-                              bool accumulate, Stream stream) {
-    each_element(size_t(maxT), size_t(C) / 4, [=] ON_DEVICE(size_t position, size_t four) {
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
+                        const Embedding& embedding, bool accumulate, Stream stream) {
+    const int B = embedding.B, T = embedding.T, C = embedding.C, N = B * T;
+    const Dropout drop = embedding.drop;
+    CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
+    if (!dwte) return;
+    // dwpe (+)= the sum over b. An element is 4 channels. With "=" the rows of positions that were not used become 0.
+    each_element(dwpe ? size_t(maxT) : 0, size_t(C) / 4, [=] ON_DEVICE(size_t position, size_t four) {
         const size_t i = position * size_t(C) + four * 4, stride = size_t(T) * C;
         float4& to = as<float4>(dwpe + i);
         float sum[4] = {};
@@ -148,15 +152,6 @@ static void position_backward(float* dwpe, const floatX* dout, int B, int T, int
         if (!accumulate) to = total;
         else if (i < stride) to = to + total;
     }, stream);
-}
-
-void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
-                        const Embedding& embedding, bool accumulate, Stream stream) {
-    const int B = embedding.B, T = embedding.T, C = embedding.C, N = B * T;
-    const Dropout& drop = embedding.drop;
-    CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
-    if (!dwte) return;
-    if (dwpe) position_backward(dwpe, dout, B, T, C, maxT, drop, accumulate, stream);
     // The work space holds places (kBuckets), keys (N), groups (N) and order (N).
     const size_t bytes = kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + sizeof(int));
     int* const places = static_cast<int*>(scratch(bytes, stream));

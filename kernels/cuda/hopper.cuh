@@ -148,22 +148,18 @@ template <int R> __device__ void registers_down() { ASM_SM90A("setmaxnreg.dec.sy
 
 // ------------------------ descriptors and the ring
 
-// Returns the driver's cuTensorMapEncodeTiled. dlsym finds it, so that no program is linked with the driver's library.
-inline auto tensor_map_encoder() {
-    static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
-        dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
-    if (!encode) die(kExitOther, "gpu: libcuda.so.1 has no cuTensorMapEncodeTiled; the driver is too old");
-    return encode;
-}
-
 // Returns TMA's description (tensor map) of a matrix of bf16, or of `count` matrices. pitch is
 // the distance from row to row and `distance` that from matrix to matrix, both in elements.
 inline CUtensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
                             size_t count = 0, size_t distance = 0) {
+    // dlsym finds the driver's function, so that no program is linked with the driver's library.
+    static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
+    if (!encode) die(kExitOther, "gpu: libcuda.so.1 has no cuTensorMapEncodeTiled; the driver is too old");
     CUtensorMap map;
     const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
     const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
-    const CUresult result = tensor_map_encoder()(
+    const CUresult result = encode(
         &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step,
         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
