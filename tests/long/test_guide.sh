@@ -1,9 +1,10 @@
 #!/bin/sh
 # test_guide.sh -- runs every command of docs/guide.md, in its order, in a folder with nothing but the programs.
 . tests/lib.sh
+. tests/cases.sh
 mkdir "$tmp/house"
 for name in train_gpt build README.md; do ln -s "$PWD/$name" "$tmp/house/$name"; done
-awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' docs/guide.md >"$tmp/commands"
+sh_block docs/guide.md >"$tmp/commands"
 expect "the guide has commands" 0 'train_gpt chat runs/chat' cat "$tmp/commands"
 in_house() {
     (cd "$tmp/house" && sh -eu "$tmp/commands") >"$tmp/guide.log" 2>&1 && return

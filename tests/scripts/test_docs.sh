@@ -2,10 +2,11 @@
 # test_docs.sh -- what documents promise about files and commands.
 # first
 . tests/lib.sh
+. tests/cases.sh
 
 # The commands of docs/reproducibility.md, as they stand there, in a folder of their own.
 ln -s "$train" "$tmp/train_gpt"
-awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside' docs/reproducibility.md >"$tmp/commands"
+sh_block docs/reproducibility.md >"$tmp/commands"
 commands() { (cd "$tmp" && sh -eu "$1"); }
 check "docs/reproducibility.md has commands" grep -q 'train_gpt --resume' "$tmp/commands"
 check "they find the same bits" commands "$tmp/commands"

@@ -2,21 +2,10 @@
 # test_launch.sh -- ranks find each other, or end at once with the cause: two network namespaces with a wire between
 # them, in which the environment of a rank is what a launcher, an operator or a firewall makes of it.
 . tests/lib.sh
-hosts="2 namespaces"
-[ "$(id -u)" = 0 ] || skip_all "$hosts" "needs root"
-command -v ip >/dev/null 2>&1 || skip_all "$hosts" "no ip command; on Debian: apt-get install iproute2"
-a=lsla$$ b=lslb$$
-clean() {
-    jobs -p | xargs -r kill -9 2>/dev/null
-    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"
-}
-trap clean EXIT
-ip netns add $a 2>/dev/null && ip netns add $b && ip link add wa$$ netns $a type veth peer name wb$$ netns $b ||
-    skip_all "$hosts" "no network namespaces here"
-ip -n $a addr add 10.9.0.1/24 dev wa$$; ip -n $b addr add 10.9.0.2/24 dev wb$$
-for h in a:1 b:2; do ip -n lsl${h%:*}$$ addr add fd77::${h#*:}/64 dev w${h%:*}$$ nodad 2>/dev/null; done
-for ns in $a $b; do ip -n $ns link set lo up; done
-ip -n $a link set wa$$ up; ip -n $b link set wb$$ up
+. tests/cases.sh
+two_hosts
+ip -n $a addr add fd77::1/64 dev va$$ nodad 2>/dev/null
+ip -n $b addr add fd77::2/64 dev vb$$ nodad 2>/dev/null
 printf '127.0.0.1 localhost\n' >"$tmp/no.hosts"
 printf '127.0.0.1 localhost\n10.9.0.1 head\n' >"$tmp/number.hosts"
 printf '127.0.0.1 localhost\nfd77::1 head\n10.9.0.1 head\n' >"$tmp/two.hosts"
@@ -38,11 +27,13 @@ rank() {
             timeout -s KILL 100 $train $tiny --timeout "${timeout:-12}" --out-dir "$tmp/out" "$@" >"$tmp/$r.log" 2>&1
         echo $? >"$tmp/$r.code"
     ) &
+    pids="$pids $!"
 }
 said() { [ -z "$2" ] || grep -qE -- "$2" "$tmp/$1.log"; }
 # ends CODE0 REGEX0 CODE1 REGEX1: both ranks end so.
 ends() {
     wait
+    pids=
     for r in 0 1; do
         [ "$(cat "$tmp/$r.code")" = "$1" ] && said $r "$2" || {
             echo "rank $r: code $(cat "$tmp/$r.code"), want $1 and '$2': $(tail -n 3 "$tmp/$r.log")"

@@ -2,7 +2,7 @@
 // lose a rank, strangers at the door, and the --np launcher.
 //
 // Each job is forked from the test; LOCKSTEP_HOST_ID makes ranks of one machine believe in several hosts, so that the
-// TCP paths run over loopback. tests/scripts/test_hosts.sh runs this program as `test_comm rank MODE` in
+// TCP paths run over loopback. tests/scripts/test_net.sh runs this program as `test_comm rank MODE` in
 // two network namespaces.
 #include <algorithm>
 #include <arpa/inet.h>
