@@ -2,6 +2,7 @@
 # test_launchers.sh -- real launchers: the ranks of a job meet, also behind a script; two jobs that one script starts at
 # once do not; all have the bits of one rank. Under torchrun a host that is lost and replaced meets the others again.
 . tests/lib.sh
+. tests/cases.sh
 job="--layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 64 --steps 3 --eval-every 0
      --sample-every 0 --threads 1 --device cpu --data tests/golden/lines.txt --timeout 60"
 check "one rank" run one $train
@@ -30,16 +31,7 @@ launcher IntelMPI "$intel/bin/mpiexec.hydra" env I_MPI_ROOT="$intel" LD_LIBRARY_
 
 # Two hosts: namespaces with a wire between them.
 [ "$(id -u)" = 0 ] && command -v torchrun >/dev/null 2>&1 || skip_all "torchrun" "no torchrun, or not root"
-a=lsra$$ b=lsrb$$ pids=
-clean() {
-    [ -z "$pids" ] || kill -9 $pids 2>/dev/null
-    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"
-}
-trap clean EXIT
-ip netns add $a && ip netns add $b && ip link add ra$$ netns $a type veth peer name rb$$ netns $b ||
-    skip_all "torchrun" "no network namespaces here"
-ip -n $a addr add 10.9.0.1/24 dev ra$$; ip -n $b addr add 10.9.0.2/24 dev rb$$
-ip -n $a link set ra$$ up; ip -n $b link set rb$$ up; ip -n $a link set lo up; ip -n $b link set lo up
+two_hosts
 printf '127.0.0.1 localhost\n10.9.0.1 a\n10.9.0.2 b\n' >"$tmp/hosts"
 job="$job --timeout 5 --steps 100000 --save-every 500 --keep 1 --resume auto"
 job=${job/--timeout 60/} job=${job/--steps 3 /}

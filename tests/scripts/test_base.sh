@@ -9,8 +9,8 @@ lines=tests/golden/lines.txt
 sed 's/[\\"]//g; s/.*/{"text": "&"}/' $lines | grep -v '""' | head -n 60 >"$tmp/docs.jsonl"
 awk 'BEGIN { for (i = 0; i < 20; i++) print "{\"instruction\":\"" i % 4 "+1?\",\"output\":\"" i % 4 + 1 "\"}" }' \
     >"$tmp/chat.jsonl"
-check "a model" $train $job --model llama --layers 1 --heads 2 --channels 32 --data "$tmp/docs.jsonl" --steps 2 \
-    --out-dir "$tmp/run"
+docs="$train $job --data $tmp/docs.jsonl" talks="$train $job --data $tmp/chat.jsonl --steps 1"
+check "a model" $docs --model llama --layers 1 --heads 2 --channels 32 --steps 2 --out-dir "$tmp/run"
 base=$tmp/base made=$tmp/run/ckpt/step_00000002
 mkdir "$base" && cp "$made/model.safetensors" "$base" || give_up
 # As others write such files. The blank makes the tokenizer one that this program has not written.
@@ -47,14 +47,12 @@ expect "has three ends" 0 'eot_token_id = 10$' $tools/info "$tmp/docs.gguf"
 check "which come back" grep -q '"eos_token_id":\[256,10,13\]' "$($tools/import "$tmp/docs.gguf")/config.json"
 
 # Another context is another model_max_length. A map of special tokens says what a template means by bos_token.
-check "a context of 16" $train $(echo $job | sed 's/seq-len 32/seq-len 16/') --init "$base" --data "$tmp/docs.jsonl" \
-    --steps 1 --out-dir "$tmp/short"
+check "a context of 16" $(echo $docs | sed 's/seq-len 32/seq-len 16/') --init "$base" --steps 1 --out-dir "$tmp/short"
 check "is the tokenizer's, too" grep -qF '"model_max_length":16' "$tmp/short/ckpt/step_00000001/tokenizer_config.json"
 mkdir "$tmp/spoken" && cp "$base"/* "$tmp/spoken" && printf '{}' >"$tmp/spoken/tokenizer_config.json"
 printf '%s' "{% for m in messages %}{{ m.role + ' ' + m.content + eos_token }}{% endfor %}" \
     "{% if add_generation_prompt %}{{ 'assistant ' }}{% endif %}" >"$tmp/spoken/chat_template.jinja"
-expect "eos_token is that of special_tokens_map.json" 0 '^done ' $train $job --init "$tmp/spoken" --data \
-    "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/speaks"
+expect "eos_token is that of special_tokens_map.json" 0 '^done ' $talks --init "$tmp/spoken" --out-dir "$tmp/speaks"
 check "and ends a turn" $train chat "$tmp/spoken" --max-tokens 2 </dev/null
 check "a GGUF file of it" $tools/export "$tmp/spoken" --gguf "$tmp/spoken.gguf" --type f32
 check "a folder of that" $tools/export "$tmp/spoken.gguf" --hf "$tmp/spoken.hf"
@@ -64,7 +62,7 @@ expect "has it, too" 0 'chat_template.*for m in messages' $tools/info "$tmp/agai
 
 # Another tokenizer than the model's: the files are those beside it, or new ones.
 mkdir "$tmp/other" && sed 's/<end>/<stop>/g' "$base/tokenizer.json" >"$tmp/other/tokenizer.json"
-other="$train $job --init $base --data $tmp/docs.jsonl --steps 1 --force --out-dir $tmp/another"
+other="$docs --init $base --steps 1 --force --out-dir $tmp/another"
 expect "another tokenizer" 0 '^done ' $other --tokenizer "$tmp/other/tokenizer.json"
 check "its end is named" grep -qF '"eos_token":"<stop>"' "$tmp/another/ckpt/step_00000001/tokenizer_config.json"
 check "no other file names one" test ! -e "$tmp/another/ckpt/step_00000001/special_tokens_map.json"
@@ -76,16 +74,12 @@ check "keeps all" kept "$tmp/another/ckpt/step_00000001"
 
 # Control tokens that nobody has trained. A step of no size leaves both at the mean, so they are equal.
 check "a model that has them" tune equal --data "$tmp/chat.jsonl" --lr 1e-30 --weight-decay 0
-equal="$train $job --init $tmp/equal --data $tmp/chat.jsonl --steps 1"
-expect "are refused with adapters" 2 'nobody has trained the rows of <.im_start.>, <.im_end.>' $equal --lora 8 \
-    --out-dir "$tmp/none"
+nobody='nobody has trained the rows of <.im_start.>, <.im_end.>' adapt="$talks --lora 8 --out-dir $tmp/trained"
+expect "are refused with adapters" 2 "$nobody" $adapt --init "$tmp/equal"
 check "as a GGUF file" $tools/export "$tmp/equal" --gguf "$tmp/equal.gguf" --type f32
-expect "which is named" 2 "$tmp/equal.gguf: nobody has trained" $train $job --init "$tmp/equal.gguf" --data \
-    "$tmp/chat.jsonl" --steps 1 --lora 8 --out-dir "$tmp/none"
-expect "without, they begin anew" 0 'nobody has trained the rows of <.im_start.>, <.im_end.>: they begin as' $equal \
-    --lr 1e-2 --out-dir "$tmp/anew"
-expect "and are trained then" 0 '^done ' $train $job --init "$tmp/anew" --data "$tmp/chat.jsonl" --steps 1 --lora 8 \
-    --out-dir "$tmp/lora"
+expect "which is named" 2 "$tmp/equal.gguf: nobody has trained" $adapt --init "$tmp/equal.gguf"
+expect "without, they begin anew" 0 "$nobody: they begin as" $talks --init "$tmp/equal" --lr 1e-2 --out-dir "$tmp/anew"
+expect "and are trained then" 0 '^done ' $adapt --init "$tmp/anew"
 check "in silence" sh -c "! grep nobody $tmp/expect.log"
 expect "texts do not use them" 0 '^done ' $train $job --init "$tmp/equal" --data $lines --steps 1 --lora 8 \
     --out-dir "$tmp/texts"
@@ -113,8 +107,7 @@ expect "a GGUF file of conversations" 0 'add_bos_token is false: <end> stands be
 expect "puts nothing before them" 0 'add_bos_token = false' $tools/info "$tmp/chat.gguf"
 like_base() { rm -rf "$tmp/$1" && cp -r "$base" "$tmp/$1"; }
 like_base lacks && printf '{"eos_token_id": [10], "temperature": 0.6}' >"$tmp/lacks/generation_config.json"
-check "generation lacks the end" $train $job --init "$tmp/lacks" --data "$tmp/docs.jsonl" --steps 1 \
-    --out-dir "$tmp/ends"
+check "generation lacks the end" $docs --init "$tmp/lacks" --steps 1 --out-dir "$tmp/ends"
 check "the result has it" grep -qF '"eos_token_id":[256,10]' "$tmp/ends/ckpt/step_00000001/generation_config.json"
 like_base nested && sed -i -e 's/"post_processor":{/"post_processor":{"type":"Sequence","processors":[{"type":\
 "Sequence","processors":[{/' -e 's/},"decoder"/}]}]},"decoder"/' "$tmp/nested/tokenizer.json"
@@ -174,20 +167,18 @@ as flat '{"tokenizer_class": "LlamaTokenizer"}'
 check "without its token the file decides" test "$(score as 2>"$tmp/as.log")" = "$with"
 as flat '{"tokenizer_class": "GPT2Tokenizer"}' && sed -i 's/<end>/<|endoftext|>/g' "$tmp/as/tokenizer.json"
 sed -i 's/"model_type"/"eos_token_id": null,\n  &/' "$tmp/as/config.json"
-check "GPT2Tokenizer's own end" $train $job --init "$tmp/as" --data "$tmp/docs.jsonl" --steps 1 --out-dir "$tmp/gpt2"
+check "GPT2Tokenizer's own end" $docs --init "$tmp/as" --steps 1 --out-dir "$tmp/gpt2"
 check "is in the result" grep -q '"eos_token_id": 256' "$tmp/gpt2/ckpt/step_00000001/config.json"
 like_base several
+several="$talks --init $tmp/several --out-dir $tmp/several.run --force"
 printf '{"chat_template": [{"name": "rag", "template": "x"}]}' >"$tmp/several/tokenizer_config.json"
-expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' \
-    $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/rag"
+expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' $several
 printf '{"chat_template": "{{ additional_special_tokens }}"}' >"$tmp/several/tokenizer_config.json"
-expect "a variable that is not read" 65 'got additional_special_tokens' \
-    $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/rag"
+expect "a variable that is not read" 65 'got additional_special_tokens' $several
 cp "$tmp/spoken/chat_template.jinja" "$tmp/several"
 printf '{"eos_token": "<end>", "chat_template": "another"}' >"$tmp/several/tokenizer_config.json"
-expect "two templates" 0 'chat_template.jinja is taken; tokenizer_config.json has another' \
-    $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/two"
-check "one ships" sh -c "! grep -q another $tmp/two/ckpt/step_00000001/tokenizer_config.json"
+expect "two templates" 0 'chat_template.jinja is taken; tokenizer_config.json has another' $several
+check "one ships" sh -c "! grep another $tmp/several.run/ckpt/step_00000001/tokenizer_config.json"
 turns='[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]'
 while read -r line; do
     echo "$line" | sed "s/TURNS/$turns/" >"$tmp/lost.jsonl"
@@ -205,7 +196,7 @@ mkdir "$tmp/pickle" "$tmp/shards" && cp "$base"/*.json "$tmp/pickle" && cp "$bas
 touch "$tmp/pickle/pytorch_model.bin" "$tmp/shards/model-00001-of-00002.safetensors"
 expect "pytorch_model.bin" 66 'pytorch_model.bin.*save_pretrained' $train sample "$tmp/pickle"
 expect "shards without an index" 66 'without model.safetensors.index.json' $train sample "$tmp/shards"
-cp -r "$base" "$tmp/old" && rm "$tmp/old/tokenizer.json" && touch "$tmp/old/vocab.json" "$tmp/old/merges.txt"
+like_base old && rm "$tmp/old/tokenizer.json" && touch "$tmp/old/vocab.json" "$tmp/old/merges.txt"
 expect "vocab.json and merges.txt" 66 'vocab.json.*save_pretrained' $train $job --init "$tmp/old" --data $lines \
     --steps 1 --out-dir "$tmp/none"
 expect "for a prompt, too" 66 'vocab.json.*save_pretrained' $train sample "$tmp/old" --prompt a
