@@ -19,9 +19,9 @@ check "the loss falls" falls "$tmp/one"
 expect "the conversations are counted" 0 '300 conversations, [0-9,]* tokens of the assistant' cat "$tmp/one.log"
 for np in 2 4 8; do like_one np$np $train --np $np; done
 like_one threads2 $train --threads 2
-cp -r "$tmp/np2" "$tmp/half" && rm -rf "$tmp/half/ckpt/step_00000008"
-expect "a resume from its middle" 0 '^done ' $train --resume "$tmp/half"
-check "gives the same bytes" same "$tmp/one" "$tmp/half"
+rm -rf "$tmp/np2/ckpt/step_00000008"
+expect "a resume from its middle" 0 '^done ' $train --resume "$tmp/np2"
+check "gives the same bytes" same "$tmp/one" "$tmp/np2"
 check "with dropout" run dropout $train --dropout 0.1
 check "with dropout, --np 4" run dropout4 $train --dropout 0.1 --np 4
 check "the same bytes" same "$tmp/dropout" "$tmp/dropout4"
@@ -65,13 +65,9 @@ Hi" "Yo
 Yo
 Yo"
 check "no input, no answer" says "$learnt" "" ""
-rendered() {        # the same conversation as a text with its control tokens
-    printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >"$tmp/rendered"
-    got=$($train sample "$learnt" --special-tokens --prompt - --temperature 0 <"$tmp/rendered" | tail -n 1)
-    echo "got $got"
-    [ "$got" = Yo ]
-}
-check "and to its rendered form" rendered
+printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >"$tmp/rendered"
+expect "and to its rendered form" 0 '^Yo$' \
+    sh -c "$train sample $learnt --special-tokens --prompt - --temperature 0 <$tmp/rendered | tail -n 1"
 # Ctrl-C ends what waits for a line. The process has the name that was called, though train_gpt became lm.
 asked_to_end() { kill -INT "$1"; sleep 0.1; case $(cut -d' ' -f3 "/proc/$1/stat") in ''|Z) ;; *) false ;; esac; }
 interrupted() {
@@ -95,8 +91,8 @@ expect "a message beyond the context is said" 0 'chat: got [0-9]* tokens, and th
     sh -c "head -c 3000 README.md | tr '\n' ' ' | $train chat $learnt --max-tokens 1"
 expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
 
-check "a sample of their characters alone" $train ${nano% --sample-every 0} --data "$chat" --tokenizer char --steps 2 \
-    --eval-every 0 --sample-every 1 --out-dir "$tmp/characters"
+job="${nano%--sample-every 0} --data $chat --steps 2 --eval-every 0"
+check "a sample of their characters alone" run characters $train --tokenizer char --sample-every 1
 
 # A model with more rows than its tokenizer has tokens, which gets a template's tokens.
 job="$nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1"
@@ -105,30 +101,29 @@ check "and one of bytes" run of_bytes $train
 mkdir "$tmp/padded"
 cp "$tmp"/wide/ckpt/step_00000001/model.safetensors "$tmp"/wide/ckpt/step_00000001/config.json \
     "$tmp"/of_bytes/ckpt/step_00000001/tokenizer.json "$tmp/padded"
-job="--init $tmp/padded --batch-size 2 --total-batch-size 1536 --data $chat --steps 2 --eval-every 0 --save-every 1
-    --sample-every 0"
-check "the first with the second's tokenizer learns to talk" run talks $train
+few="--batch-size 2 --total-batch-size 1536 --eval-every 0 --save-every 1 --sample-every 0"
+job="$few --data $chat --steps 2"
+check "the first with the second's tokenizer learns to talk" run talks $train --init "$tmp/padded"
 expect "and can be resumed" 0 '^done ' $train --resume "$tmp/talks" --steps 3
 check "and talked to" answer "$tmp/talks" Hi
 
 # A prompt and its completion: no template.
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt\":\"" i % 4 "+1=\",\"completion\":\"" i % 4 + 1 "\"}" }' \
     >"$tmp/pairs.jsonl"
+taught="--steps 60 --eval-every 0 --save-every 60 --dtype fp32"
 expect "prompts and completions" 0 '16 conversations.*vocabulary 257' $train $nano --data "$tmp/pairs.jsonl" \
-    --val-data "$tmp/pairs.jsonl" --steps 60 --eval-every 0 --save-every 60 --dtype fp32 --out-dir "$tmp/pairs"
+    --val-data "$tmp/pairs.jsonl" $taught --out-dir "$tmp/pairs"
 expect "sample completes" 0 '^3[+]1=4$' $train sample "$tmp/pairs" --prompt "3+1=" --temperature 0
 
 expect "perplexity is of text" 2 'got conversations, want text' $train eval "$learnt" --data "$chat" --perplexity
 expect "chat is one rank's" 0 'chat runs alone, without .*: RANK=0 WORLD_SIZE=2' \
-    env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=localhost \
-    MASTER_PORT=9 $train chat "$learnt"
+    env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=9 $train chat "$learnt"
 
 # A model without the template's tokens gets them; one that has them keeps its vocabulary.
-check "a model of bytes" $train $nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1 \
-    --out-dir "$tmp/bytes"
-expect "has nothing to chat with" 2 'has no <.im_start.>; train it on conversations' $train chat "$tmp/bytes"
-expect "nor to score conversations with" 2 'has no <.im_start.>' $train eval "$tmp/bytes" --data "$chat"
-cp -r "$tmp/bytes/ckpt/step_00000001" "$tmp/foreign"
+bytes=$tmp/of_bytes
+expect "has nothing to chat with" 2 'has no <.im_start.>; train it on conversations' $train chat "$bytes"
+expect "nor to score conversations with" 2 'has no <.im_start.>' $train eval "$bytes" --data "$chat"
+cp -r "$bytes/ckpt/step_00000001" "$tmp/foreign"
 rm "$tmp/foreign/DONE" "$tmp/foreign/state.json" && echo '[INST]' >"$tmp/foreign/chat_template.jinja"
 expect "a template without turns" 65 'foreign: chat_template: got one that gives a turn of the assistant no place' \
     $train eval "$tmp/foreign" --data "$chat"
@@ -137,23 +132,20 @@ echo '{{ messages | tojson }}' >"$tmp/foreign/chat_template.jinja"
 expect "a template that is not read" 65 'foreign: chat_template: line 1: got the filter tojson.*give --chat-template' \
     $train eval "$tmp/foreign" --data "$chat"
 expect "scoring a text needs none" 0 '^val loss' $train eval "$tmp/foreign" --data tests/golden/lines.txt
-expect "gets two tokens" 0 'vocabulary 259' $train --init "$tmp/bytes" --data "$chat" --steps 1 --batch-size 2 \
-    --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/more"
-expect "and goes on" 0 '^done ' $train --resume "$tmp/more" --steps 2
-expect "from there no more" 0 'vocabulary 259' $train --init "$tmp/more" --data "$chat" --steps 1 --batch-size 2 \
-    --total-batch-size 1536 --save-every 0 --eval-every 0 --sample-every 0 --out-dir "$tmp/again"
-expect "a template of other tokens" 0 'vocabulary 263' $train --init "$tmp/more" --data "$chat" --batch-size 2 \
-    --steps 1 --total-batch-size 1536 --save-every 0 --eval-every 0 --sample-every 0 --chat-template llama3 \
+tuned="$train $few --data $chat --steps 1" more=$tmp/more
+expect "gets two tokens" 0 'vocabulary 259' $tuned --init "$bytes" --out-dir "$more"
+expect "and goes on" 0 '^done ' $train --resume "$more" --steps 2
+expect "from there no more" 0 'vocabulary 259' $tuned --init "$more" --out-dir "$tmp/again"
+expect "a template of other tokens" 0 'vocabulary 263' $tuned --init "$more" --chat-template llama3 \
     --out-dir "$tmp/llama3"
-expect "adapters cannot teach new tokens" 2 '--lora: .* no token <.im_end.>' $train --init "$tmp/bytes" --lora 8 \
-    --data "$chat" --steps 1 --batch-size 2 --total-batch-size 1536 --out-dir "$tmp/lora"
-check "adapters of a model that has them" $train --init "$tmp/more" --lora 8 --data "$chat" --steps 2 --batch-size 2 \
-    --total-batch-size 1536 --save-every 2 --eval-every 0 --sample-every 0 --out-dir "$tmp/adapter"
+expect "adapters cannot teach new tokens" 2 '--lora: .* no token <.im_end.>' $tuned --init "$bytes" --lora 8 \
+    --out-dir "$tmp/lora"
+check "adapters of a model that has them" $tuned --init "$more" --lora 8 --out-dir "$tmp/adapter"
 expect "also answer" 0 . sh -c "echo Hi | $train chat $tmp/adapter"
 
 # A model's own template is what it is trained by, and what it keeps.
 own=$tmp/own
-cp -r "$tmp/more/ckpt/step_00000002" "$own" && rm "$own/DONE" "$own/state.json"
+cp -r "$more/ckpt/step_00000002" "$own" && rm "$own/DONE" "$own/state.json"
 cat >"$own/chat_template.jinja" <<'END'
 {% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system
 The mate helps.<|im_end|>
@@ -162,13 +154,11 @@ The mate helps.<|im_end|>
 ' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
 ' }}{% endif %}
 END
-job="--init $own --data $tmp/two.jsonl --val-data $tmp/two.jsonl --steps 60 --eval-every 0 --save-every 60 --dtype fp32
-    --batch-size 2 --total-batch-size 1536 --sample-every 0 --lr 1e-2"
-check "a model with a template of its own" run owned $train
+job="--data $tmp/two.jsonl --val-data $tmp/two.jsonl $taught --batch-size 2 --total-batch-size 1536 --sample-every 0"
+check "a model with a template of its own" run owned $train --init "$own" --lr 1e-2
 check "keeps it" cmp "$own/chat_template.jinja" "$tmp/owned/ckpt/step_00000060/chat_template.jinja"
 check "and answers by it" says "$tmp/owned" Hi Yo
-expect "adapters of it" 0 . $train --init "$own" --lora 8 --data "$chat" --steps 1 --batch-size 2 \
-    --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/own_lora"
+expect "adapters of it" 0 . $tuned --init "$own" --lora 8 --out-dir "$tmp/own_lora"
 
 # Fields beside the form's: obeyed, or told.
 awk 'BEGIN { for (i = 0; i < 8; i++) print "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}," \
@@ -184,29 +174,26 @@ expect "and the name of a control token" 0 'warning: .*fields.jsonl: it spells .
 check "once" sh -c "[ \$(grep -c warning: '$tmp/fields.log') -eq 2 ]"
 
 # Refusals name file, line and field.
-bad() { printf '%s\n' "$2" >"$tmp/bad.jsonl"; expect "$1" 65 "$3" $train $nano --data "$tmp/bad.jsonl" --steps 1; }
+bad() {             # WHAT IS SAID LINE...
+    said=$1; shift
+    printf '%s\n' "$@" >"$tmp/bad.jsonl"
+    expect "$said" 65 "$said" $train $nano --data "$tmp/bad.jsonl" --steps 1
+}
 good='{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
-bad "a misspelt role" "$good
-{\"messages\":[{\"role\":\"assistent\",\"content\":\"b\"}]}" \
-    'bad.jsonl: line 2: messages\[0\]: role: got "assistent".*did you mean assistant'
-bad "a line of text between conversations" "$good
-{\"text\":\"a\"}" 'bad.jsonl: line 2: got the fields "text", want messages'
-bad "a call of a tool" '{"messages":[{"role":"assistant","content":"b","tool_calls":[{"id":"c"}]}]}' \
-    'bad.jsonl: line 1: messages\[0\]: tool_calls: got .*, want none'
-bad "one conversation" "$good" 'got one conversation, want two or more'
-bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
-{\"prompt\":\"$long\",\"completion\":\"a\"}" 'got no training conversation with an answer within its first 96 tokens'
-printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
-expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
-    "$tmp/bad.jsonl" --steps 1
+of_long="{\"prompt\":\"$long\",\"completion\":\"a\"}"
+bad 'bad.jsonl: line 2: messages\[0\]: role: got "assistent".*did you mean assistant' "$good" \
+    '{"messages":[{"role":"assistent","content":"b"}]}'
+bad 'bad.jsonl: line 2: got the fields "text", want messages' "$good" '{"text":"a"}'
+bad 'bad.jsonl: line 1: messages\[0\]: tool_calls: got .*, want none' \
+    '{"messages":[{"role":"assistant","content":"b","tool_calls":[{"id":"c"}]}]}'
+bad 'got one conversation, want two or more' "$good"
+bad 'got no training conversation with an answer within its first 96 tokens' "$of_long" "$of_long"
+bad 'bad.jsonl: line 1: got the fields "mesages", want text, messages' '{"mesages":[]}'
+bad 'bad.jsonl: line 2: byte' '' '{"messages":'
 expect "prep has nothing to do with them" 65 'line 1: .*fields "messages", want text; .* train_gpt --data' \
     "$tools/prep" "$chat" --tokenizer byte -o "$tmp/prep"
 awk 'BEGIN { for (i = 0; i < 90; i++) print "{\"prompt\":\"Tell\",\"text\":\"A tale of " i ".\"}" }' >"$tmp/tales.jsonl"
 expect "documents with a prompt beside are texts" 0 . "$tools/prep" "$tmp/tales.jsonl" --tokenizer byte -o "$tmp/tales"
-printf '\n{"messages":\n' >"$tmp/bad.jsonl"
-expect "a first line that is no JSON" 65 'bad.jsonl: line 2: byte' $train --data "$tmp/bad.jsonl" \
-    --steps 1
-expect "text to validate conversations" 65 'got text, want conversations' $train $nano --data "$chat" \
-    --val-data tests/golden/lines.txt --steps 1
+expect "text to validate conversations" 65 'got text, want conversations' $tuned --val-data tests/golden/lines.txt
 expect "an unknown template" 2 'chat-template: got alpaca, want' $train --chat-template alpaca
 summary
