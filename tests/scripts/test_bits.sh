@@ -64,6 +64,7 @@ interrupted() {     # ranks before, ranks after, signal, step
         env LOCKSTEP_FAULT="rank=0,step=$4,at=bwd,do=sleep:1" $train --np $1 $job --out-dir "$out" || return 1
     [ "$(cat "$out/ckpt/latest")" = "$(printf 'step_%08d' $(($4 + 1)))" ] ||
         { echo "saved $(cat "$out/ckpt/latest")"; return 1; }
+    grep -q "SIG$3" "$log" && grep -q "SIG$3" "$out/metrics.jsonl" || { echo "no SIG$3"; return 1; }
     $train --np $2 --resume "$out" && same "$tmp/one" "$out"
 }
 check stopped_by_usr1_at_3_resumed_1_to_4 interrupted 1 4 USR1 3

@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_cli.sh -- the program as its users type it: commands, mistakes, exit codes, what a run leaves behind.
 . tests/lib.sh
+. tests/cases.sh
 train=$faulty
 tools=${TOOLS:-build}
 lines=tests/golden/lines.txt
@@ -8,7 +9,6 @@ small="--layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 2 --total-ba
 tiny="$small --steps 4 --warmup-steps 1 --lr 1e-3 --sample-every 0"
 here="--data $lines"
 
-wait_for() { for i in $(seq 2400); do "$@" >/dev/null 2>&1 && return; sleep 0.05; done; echo "never: $*"; return 1; }
 # quietly OUT OPTIONS...: a run that is only the start of a test.
 quietly() { into=$tmp/$1; shift; $train "$@" --out-dir "$into" >"$into.log" 2>&1; }
 same_output() { [ "$(eval "$1")" = "$(eval "$2")" ]; }
@@ -48,15 +48,10 @@ check "the same one is not spoken of" sh -c "! grep -q 'another device' '$out/me
 expect "a path of the run's from another folder" 66 'give --data' sh -c "cd '$tmp' && $train --resume '$out' --steps 8"
 
 # ---- folders: in use, linked, shared, refused
-used() {
-    LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 quietly used $tiny $here & first=$!
-    wait_for test -s "$tmp/used/metrics.jsonl"
-    $train $tiny $here --out-dir "$tmp/used" --resume auto; code=$?
-    wait $first
-    return $code
-}
-used >"$tmp/second.log" 2>&1
-check "a folder in use" test $? -eq 74
+LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 quietly used $tiny $here & first=$!
+await test -s "$tmp/used/metrics.jsonl"
+expect "a folder in use" 74 'in use' $train $tiny $here --out-dir "$tmp/used" --resume auto
+wait $first
 mkdir "$tmp/linked" && echo mine >"$tmp/mine" && ln -s ../mine "$tmp/linked/.lock"
 expect "a lock that is a link" 74 'lock' $train $tiny $here --out-dir "$tmp/linked"
 check "leaves its target" grep -qx mine "$tmp/mine"
@@ -92,17 +87,18 @@ expect "the text for --tokenizer char changed" 2 'data' $train --resume "$tmp/ch
 cp $lines "$tmp/grown.txt"; quietly grown $tiny --data "$tmp/grown.txt"; head -c 3000 $lines >>"$tmp/grown.txt"
 expect "eval says that the data changed" 0 'changed' $train eval "$tmp/grown"
 
-expect "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt" --out-dir "$tmp/refused"
-check "leaves no folder" test ! -e "$tmp/refused"
-expect "no steps" 0 'nothing to train' $train $small --steps 0 $here --out-dir "$tmp/refused"
-check "leave no folder" test ! -e "$tmp/refused"
+no_run() {          # NAME CODE PATTERN COMMAND...: it says so, and there is no folder of a run
+    expect "$@" --out-dir "$tmp/refused"
+    [ ! -e "$tmp/refused" ] || fail "$1" "it leaves a folder"
+}
+bad_fault="LOCKSTEP_FAULT=rank=0,step=1,at=bwdd,do=kill" no_number="LOCKSTEP_FAULT=rank=x,step=1,at=bwd,do=kill"
+no_run "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt"
+no_run "no steps" 0 'nothing to train' $train $small --steps 0 $here
+no_run "a fault at no point" 2 'bwdd' env $bad_fault $train $tiny $here
+no_run "a fault without a number" 2 'cannot read' env $no_number $train $tiny --np 2 $here
 expect "a failed save is noticed where the next one is due" 0 'not saved' env \
     LOCKSTEP_FAULT="rank=0,step=2,at=ckpt_write,do=sleep:1;rank=0,step=2,at=ckpt_write,do=eio" \
     $train $small $here --steps 6 --sample-every 0 --save-every 2 --out-dir "$tmp/eio"
-fault() { name=$1 pattern=$2; shift 2; expect "$name" 2 "$pattern" env LOCKSTEP_FAULT="$@" --out-dir "$tmp/refused"; }
-fault "a fault at no point" 'bwdd' "rank=0,step=1,at=bwdd,do=kill" $train $tiny $here
-fault "a fault without a number" "cannot read" "rank=x,step=1,at=bwd,do=kill" $train $tiny --np 2 $here
-check "are refused before there is a folder" test ! -e "$tmp/refused"
 
 # ---- ranks with a folder of their own each, as on a host of its own: two_ranks CODE OPTIONS...
 two_ranks() { (
@@ -131,7 +127,7 @@ check "a host without the run's folder goes on" elsewhere
 quietly lost $tiny $here && rm -rf "$tmp/lost/ckpt/step_"*
 expect "a run whose checkpoints are gone does not start again" 65 'checkpoint' $train --resume "$tmp/lost"
 $train $small --warmup-steps 1 $here --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!
-wait_for test -s "$tmp/unsaved/metrics.jsonl"
+await test -s "$tmp/unsaved/metrics.jsonl"
 kill -KILL $pid; wait $pid 2>/dev/null
 expect "a run that never saved goes on from its first step" 0 'step 0' $train --resume "$tmp/unsaved" --steps 2
 LOCKSTEP_FAULT="rank=0,step=1,at=bwd,do=nan;rank=0,step=5,at=bwd,do=nan" \
@@ -368,48 +364,37 @@ stopped_early() {
     done
 }
 check "a stop at start-up is no restart" stopped_early
-stopped_by() {
-    by=$tmp/by$1
-    $train $small $here --steps 1000000 --np 2 --sample-every 0 --eval-every 0 --out-dir "$by" >"$by.log" 2>&1 & pid=$!
-    wait_for grep -q '^step' "$by.log"
-    kill -$1 $pid; wait $pid; code=$?
-    cat "$by.log"; [ $code -eq 75 ] && grep -q "SIG$1" "$by.log" && grep -q "SIG$1" "$by/metrics.jsonl"
-}
-for signal in TERM USR1; do check "a stop names its signal: $signal" stopped_by $signal; done
 # In a long step Ctrl-C is answered at once, and a second one ends it.
 stopped_twice() {
     $train ${small%64}4194304 --steps 4 $here --out-dir "$tmp/twice" >"$tmp/twice.log" 2>&1 & pid=$!
-    wait_for test -s "$tmp/twice/metrics.jsonl"
-    kill -TERM $pid; wait_for grep -q 'saving' "$tmp/twice.log" || return 1
-    sleep 1.2; kill -TERM $pid; wait $pid; code=$?
-    cat "$tmp/twice.log"; [ $code -eq 1 ] && grep -q 'unsaved' "$tmp/twice.log"
+    await test -s "$tmp/twice/metrics.jsonl"
+    kill -TERM $pid; await grep -q 'saving' "$tmp/twice.log" || return 1
+    sleep 1.2; kill -TERM $pid
+    log=$tmp/twice.log
+    ends 1 && grep -q 'unsaved' "$log"
 }
 check "a second request to stop does not wait" stopped_twice
 # A long evaluation is broken off; it is not logged, and the resume does it from where the run was.
 stopped_evaluating() {
     for i in $(seq 1500); do cat $lines; done >"$tmp/long.txt"
-    e=$tmp/evaluating
-    $train $small $here --val-data "$tmp/long.txt" --steps 4 --eval-every 2 --eval-steps 0 --save-every 0 \
-        --sample-every 0 --threads 1 --np 2 --out-dir "$e" >"$e.log" 2>&1 & pid=$!
-    wait_for grep -q '"step":1,' "$e/metrics.jsonl"
-    kill -TERM $pid; wait $pid; code=$?
-    cat "$e.log"
-    [ $code -eq 75 ] && [ "$(cat "$e/ckpt/latest")" = step_00000002 ] && ! grep '"val"' "$e/metrics.jsonl" || return 1
+    e=$tmp/evaluating log=$tmp/evaluating.log
+    signalled 75 TERM "$e/metrics.jsonl" '"step":1,' $train $small $here --val-data "$tmp/long.txt" --steps 4 \
+        --eval-every 2 --eval-steps 0 --save-every 0 --sample-every 0 --threads 1 --np 2 --out-dir "$e" &&
+        [ "$(cat "$e/ckpt/latest")" = step_00000002 ] && ! grep '"val"' "$e/metrics.jsonl" || return 1
     $train --resume "$e" --eval-steps 3 --save-every 4 &&
         grep -q '"val","step":2,' "$e/metrics.jsonl" && grep -q '"val","step":4,' "$e/metrics.jsonl"
 }
 check "a stop during an evaluation" stopped_evaluating
 # In the last step the save is done, and the resume scores; there is no empty sample.
 stopped_at_the_end() {
-    e=$tmp/at_the_end
+    e=$tmp/at_the_end log=$tmp/at_the_end.log
     touch "$e.hold"
     LOCKSTEP_HOLD=$e.hold LOCKSTEP_FAULT=rank=0,step=3,at=bwd,do=hold $train $small $here --steps 4 --lr 1e-3 \
         --eval-every 2 --sample-every 2 --out-dir "$e" >"$e.log" 2>&1 & pid=$!
-    wait_for grep -q 'LOCKSTEP_FAULT fires' "$e.log"
-    kill -TERM $pid; wait_for grep -q 'saving' "$e.log"
-    rm "$e.hold"; wait $pid; code=$?
-    cat "$e.log"
-    [ $code -eq 75 ] && [ "$(cat "$e/ckpt/best") $(cat "$e/ckpt/latest")" = "step_00000002 step_00000004" ] || return 1
+    await grep -q 'LOCKSTEP_FAULT fires' "$e.log"
+    kill -TERM $pid; await grep -q 'saving' "$e.log"
+    rm "$e.hold"
+    ends 75 && [ "$(cat "$e/ckpt/best") $(cat "$e/ckpt/latest")" = "step_00000002 step_00000004" ] || return 1
     $train --resume "$e" && [ "$(cat "$e/ckpt/best")" = step_00000004 ] || return 1
     ! grep '"sample","step":4,' "$e/metrics.jsonl" || return 1
     for event in val done; do grep -q '"'$event'","step":4,' "$e/metrics.jsonl" || { echo "no $event"; return 1; }
@@ -428,7 +413,7 @@ unread() {
     { timeout 0.2 cat /dev/zero
       LOCKSTEP_FAULT="rank=1,step=2,at=bwd,do=kill,try=0" $train $small $here --steps 4 --sample-every 1 --np 2 \
           --timeout 3 --out-dir "$tmp/unread" 2>&1
-      echo $? >"$tmp/unread.code"; } | wait_for test -s "$tmp/unread.code" || return 1
+      echo $? >"$tmp/unread.code"; } | await test -s "$tmp/unread.code" || return 1
     read -r code <"$tmp/unread.code"
     [ "$code" -eq 0 ] && grep -q '"event":"done".*"code":0' "$tmp/unread/metrics.jsonl" ||
         { echo "exit code $code"; tail -n 2 "$tmp/unread/metrics.jsonl"; return 1; }
@@ -438,7 +423,7 @@ check "output that nobody reads stops nothing" unread
 saved_by_usr2() {
     $train $small $here --tokenizer char --steps 4 --sample-every 2 --save-every 0 --max-tokens 100000 \
         --out-dir "$tmp/usr2" >"$tmp/usr2.log" 2>&1 & pid=$!
-    wait_for grep -q '^sample' "$tmp/usr2.log"
+    await grep -q '^sample' "$tmp/usr2.log"
     kill -USR2 $pid; sleep 0.3; kill -TERM $pid; wait $pid
     ls "$tmp/usr2/ckpt"/step_0000000[34] >/dev/null
 }
