@@ -16,8 +16,8 @@ sh_block() {
     awk -v n="${2:-0}" '/^```sh$/ { inside = !n || ++k == n; next } /^```$/ { inside = 0 } inside' "$1"
 }
 
-# ends CODE: the command in the background, $pid, ends with CODE; its output is in $log.
-ends() {
+# ended_with CODE: the command in the background, $pid, ends with CODE; its output is in $log.
+ended_with() {
     wait $pid
     code=$?
     [ $code -eq "$1" ] || { echo "exit code $code, want $1"; tail -n 3 "$log"; return 1; }
@@ -31,7 +31,7 @@ signalled() {
     await grep -q -e "$line" "$file" || return 1
     pause=0
     for signal in $signals; do sleep $pause; kill -$signal $pid; pause=1.2; done
-    ends "$want"
+    ended_with "$want"
 }
 
 # two_hosts: until the script ends there are the network namespaces $a and $b, 10.9.0.1 and 10.9.0.2, and a wire from

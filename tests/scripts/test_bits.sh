@@ -55,7 +55,7 @@ ranks=$(sed -n 's/.*"event":"run".*"ranks":\[\(.*\)\].*/\1/p' "$tmp/processes/me
     grep -o '"pid":[0-9]*' | sort -u | wc -l)
 kill -USR1 $pid
 check "ranks are processes" test "$children $ranks" = "4 4"
-check "USR1 stops them with 75" ends 75
+check "USR1 stops them with 75" ended_with 75
 
 # Interrupted at a step, by a signal, and gone on with another number of ranks.
 interrupted() {     # ranks before, ranks after, signal, step

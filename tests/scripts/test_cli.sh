@@ -371,7 +371,7 @@ stopped_twice() {
     kill -TERM $pid; await grep -q 'saving' "$tmp/twice.log" || return 1
     sleep 1.2; kill -TERM $pid
     log=$tmp/twice.log
-    ends 1 && grep -q 'unsaved' "$log"
+    ended_with 1 && grep -q 'unsaved' "$log"
 }
 check "a second request to stop does not wait" stopped_twice
 # A long evaluation is broken off; it is not logged, and the resume does it from where the run was.
@@ -394,7 +394,7 @@ stopped_at_the_end() {
     await grep -q 'LOCKSTEP_FAULT fires' "$e.log"
     kill -TERM $pid; await grep -q 'saving' "$e.log"
     rm "$e.hold"
-    ends 75 && [ "$(cat "$e/ckpt/best") $(cat "$e/ckpt/latest")" = "step_00000002 step_00000004" ] || return 1
+    ended_with 75 && [ "$(cat "$e/ckpt/best") $(cat "$e/ckpt/latest")" = "step_00000002 step_00000004" ] || return 1
     $train --resume "$e" && [ "$(cat "$e/ckpt/best")" = step_00000004 ] || return 1
     ! grep '"sample","step":4,' "$e/metrics.jsonl" || return 1
     for event in val done; do grep -q '"'$event'","step":4,' "$e/metrics.jsonl" || { echo "no $event"; return 1; }

@@ -2,6 +2,7 @@
 # test_texts.sh -- texts become tokens once: build/prep answers train_gpt, from a cache or anew, and whatever happens to
 # the cache, a run has the same tokens or says what is wrong.
 . tests/lib.sh
+. tests/cases.sh
 prep=${TOOLS:-$PWD/build}/prep
 small="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --total-batch-size 512 --dtype fp32
       --threads 1 --eval-every 0 --sample-every 0 --save-every 2 --force"
@@ -64,15 +65,13 @@ echo more >>"$tmp/b.md"
 check 'another text is another' makes 1 run again --data "$tmp/b.md" --tokenizer bpe:300
 check 'a prompt tokenises no text again' makes 0 run again --data "$tmp/a.txt" --prompt line
 check 'four ranks share one' makes 0 run four --data "$tmp/a.txt" --np 4
-at_once() {
-    pids=
-    for k in 1 2 3; do
-        run "at$k" --data "$tmp/a.txt" --tokenizer bpe:310 >"$tmp/at$k.log" 2>&1 &
-        pids="$pids $!"
-    done
-    for pid in $pids; do wait "$pid" || { cat "$tmp"/at?.log; return 1; }; done
-    cmp "$tmp/at1/ckpt/step_00000002/model.safetensors" "$tmp/at3/ckpt/step_00000002/model.safetensors"
+starts() {          # N NAME OPTIONS...: N runs at once, NAME1 to NAMEN
+    pids= count=$1 of=$2; shift 2
+    for k in $(seq $count); do run "$of$k" "$@" >"$tmp/$of$k.log" 2>&1 & pids="$pids $!"; done
+    for pid in $pids; do wait "$pid" || { cat "$tmp/$of"?.log; return 1; }; done
 }
+same_weights() { cmp "$tmp/$1/ckpt/step_00000002/model.safetensors" "$tmp/$2/ckpt/step_00000002/model.safetensors"; }
+at_once() { starts 3 at --data "$tmp/a.txt" --tokenizer bpe:310 && same_weights at1 at3; }
 check 'three runs at once make one' makes 1 at_once
 
 # Damage is found, said and mended; the run has the same weights.
@@ -85,11 +84,8 @@ damaged() {
             flipped) printf '\377' | dd of="$file" bs=1 seek=9 conv=notrunc 2>"$tmp/dd.log" ;;
         esac
     done
-    rm -rf "$tmp/damaged"
-    run damaged --data "$tmp/d.jsonl" --tokenizer bpe:290 >"$tmp/damaged.log" 2>&1 ||
-        { cat "$tmp/damaged.log"; return 1; }
-    grep -q 'warning: the cache: .*: it is damaged, and made anew' "$tmp/damaged.log" || return 1
-    cmp "$tmp/whole/ckpt/step_00000002/model.safetensors" "$tmp/damaged/ckpt/step_00000002/model.safetensors"
+    starts 1 damaged --data "$tmp/d.jsonl" --tokenizer bpe:290 &&
+        grep -q 'warning: the cache: .*: it is damaged, and made anew' "$tmp/damaged1.log" && same_weights whole damaged1
 }
 for how in flipped cut gone; do
     for file in tokens.bin manifest.json bytes.bin tokenizer.json .made; do
@@ -104,12 +100,7 @@ number() {
 check 'another number in manifest.json' number
 mends_at_once() {
     find "$LOCKSTEP_CACHE" -name tokens.bin -exec truncate -s 20 {} +
-    pids=
-    for k in 1 2 3 4; do
-        run "mend$k" --data "$tmp/d.jsonl" --tokenizer bpe:290 >"$tmp/mend$k.log" 2>&1 &
-        pids="$pids $!"
-    done
-    for pid in $pids; do wait "$pid" || { cat "$tmp"/mend?.log; return 1; }; done
+    starts 4 mend --data "$tmp/d.jsonl" --tokenizer bpe:290 || return 1
     [ "$(cat "$tmp"/mend?.log | grep -c 'tokens-.* it is damaged')" -eq 1 ] || { cat "$tmp"/mend?.log; return 1; }
 }
 check 'four starts at once mend it once' mends_at_once
@@ -130,7 +121,7 @@ check 'JSON is known by its content' kinds
 changes() {
     LOCKSTEP_CACHE="$tmp/changing"
     cp "$tmp/a.txt" "$tmp/live.txt"
-    run was --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/was.log" 2>&1 || { cat "$tmp/was.log"; return 1; }
+    run was --data "$tmp/live.txt" --tokenizer bpe:350 || return 1
     name=$(cd "$LOCKSTEP_CACHE" && ls -d tokenizer-*)
     rm -r "$LOCKSTEP_CACHE"/t* && mkdir "$LOCKSTEP_CACHE/.work-$name" && touch "$tmp/held"
     flock "$LOCKSTEP_CACHE/.work-$name/.lock" sh -c "while [ -e '$tmp/held' ]; do sleep 0.1; done" &
@@ -146,8 +137,7 @@ changes() {
     code=$?
     [ $code -eq 0 ] || grep -q 'live.txt: it has changed while it was read' "$tmp/waits.log" || return 1
     cp "$tmp/a.txt" "$tmp/live.txt"
-    run after --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/after.log" 2>&1 || { cat "$tmp/after.log"; return 1; }
-    cmp "$tmp/was/ckpt/step_00000002/model.safetensors" "$tmp/after/ckpt/step_00000002/model.safetensors"
+    run after --data "$tmp/live.txt" --tokenizer bpe:350 && same_weights was after
 }
 in_own_cache() { (changes); }
 check 'a text that changes under a start leaves nothing wrong' in_own_cache
@@ -289,24 +279,16 @@ expect "a resume goes on so" 0 '^done' $train --resume "$tmp/names" --steps 3
 expect "and no other begins" 2 'special-tokens: got on, the run has off' $train --resume "$tmp/h2" --special-tokens
 
 # ---- prep itself
-lonely() {
-    mkdir -p "$tmp/lonely" && cp "$train" "$tmp/lonely/train_gpt" || return 1
-    (cd "$tmp/lonely" && ./train_gpt $tiny --data "$tmp/a.txt" --out-dir o) >"$tmp/lonely.log" 2>&1
-    [ $? -eq 66 ] && grep -q 'error: --data: .*prep: it is not beside the program; build it with: ninja build/prep' \
-        "$tmp/lonely.log" || { cat "$tmp/lonely.log"; return 1; }
-    [ ! -e "$tmp/lonely/o" ]
-}
-check 'without build/prep it is code 66' lonely
+mkdir "$tmp/lonely" && cp "$train" "$tmp/lonely/train_gpt"
+expect 'without build/prep it is code 66' 66 \
+    'error: --data: .*prep: it is not beside the program; build it with: ninja build/prep' \
+    "$tmp/lonely/train_gpt" $tiny --data "$tmp/a.txt" --out-dir "$tmp/lonely/o"
+check 'and leaves nothing' test ! -e "$tmp/lonely/o"
 stop_it() {         # a request to stop while prep works is heard when the tokens are there
     awk '{ for (i = 0; i < 60; i++) print }' "$tmp/a.txt" "$tmp/a.txt" "$tmp/a.txt" >"$tmp/long.txt"
-    $train $small --steps 900000 --data "$tmp/long.txt" --tokenizer bpe:400 --out-dir "$tmp/stop" \
-        >"$tmp/stop.log" 2>&1 &
-    pid=$!
-    await test -e "$tmp/stop/.lock" || return 1
-    kill -TERM $pid
-    wait $pid
-    code=$?
-    [ $code -eq 75 ] || { echo "code $code"; tail -n 3 "$tmp/stop.log"; return 1; }
+    log=$tmp/stop.log
+    signalled 75 TERM "$tmp/stop/.lock" '' $train $small --steps 900000 --data "$tmp/long.txt" --tokenizer bpe:400 \
+        --out-dir "$tmp/stop"
 }
 expect 'prep names a wrong request' 65 'request: .*cut short' sh -c "echo nonsense | $prep --answer"
 check 'a request to stop waits for the tokens' stop_it

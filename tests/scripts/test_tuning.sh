@@ -2,6 +2,7 @@
 # test_tuning.sh -- fine-tuning: the learning rate that --init brings, the score of its weights before the first step,
 # and the best checkpoint of a run.
 . tests/lib.sh
+. tests/cases.sh
 train=$faulty
 shape="--layers 1 --heads 2 --channels 64 --seq-len 16"
 data="--dtype fp32 --batch-size 2 --total-batch-size 128 --data tests/golden/lines.txt --sample-every 0 --threads 1"
@@ -47,8 +48,7 @@ killed() {          # POINT BEST LATEST
     LOCKSTEP_FAULT="rank=0,step=$step,at=$1,do=kill" run "$1" $train $usual --np 2 --max-restarts 0
     [ "$(named "$1") $(named "$1" latest)" = "$2 $3" ] && [ -e "$tmp/$1/ckpt/$2/DONE" ] ||
         { echo "best $(named "$1"), latest $(named "$1" latest)"; return 1; }
-    $train --np 4 --resume "$tmp/$1" >"$tmp/$1.log2" 2>&1 || { tail -n 3 "$tmp/$1.log2"; return 1; }
-    equal "$1" && [ "$(ls "$tmp/$1/ckpt")" = "$(ls "$tmp/golden/ckpt")" ]
+    $train --np 4 --resume "$tmp/$1" && equal "$1" && [ "$(ls "$tmp/$1/ckpt")" = "$(ls "$tmp/golden/ckpt")" ]
 }
 before=$(scores golden | awk -v s=$step '$1 < s && (!n++ || $2 < low) { low = $2; at = $1 }
     END { printf "step_%08d\n", at }')
@@ -86,11 +86,8 @@ from_best() {
 check "--resume OUT/ckpt/best" from_best
 
 # ---- --init
-tune() {            # OUT OPTIONS...
-    into=$1; shift
-    $train $data --init "$tmp/golden/ckpt/best" --steps 10 --save-every 5 --eval-every ${every:-5} \
-        --out-dir "$tmp/$into" "$@" >"$tmp/$into.log" 2>&1 || { tail -n 3 "$tmp/$into.log"; return 1; }
-}
+job="$data --init $tmp/golden/ckpt/best --steps 10 --save-every 5"
+tune() { into=$1; shift; run "$into" $train --eval-every 5 "$@"; }          # OUT OPTIONS...
 note='^lr +%s, for fine-tuning, because of --init; --lr sets another$'
 rate() {            # WANT OUT OPTIONS...
     want=$1 into=$2; shift 2
@@ -107,10 +104,10 @@ given() { tune given --lr 3e-4 && [ "$(option given lr)" = 3e-04 ] || option giv
 check "a given rate is taken without a word" given
 check "without --init there is none" sh -c "! grep '^lr ' '$tmp/golden.log'"
 check "the weights are scored before the first step" test "$(score tuned 0)" = "$(score golden $step)"
-check "as all ranks score them" sh -c ". tests/lib.sh; $train $data --init '$tmp/golden/ckpt/best' --steps 10 \
-    --eval-every 5 --save-every 5 --out-dir '$tmp/tuned_4' --np 4 >/dev/null 2>&1; same '$tmp/tuned' '$tmp/tuned_4'"
+by_four() { tune tuned_4 --np 4 && same "$tmp/tuned" "$tmp/tuned_4"; }
+check "as all ranks score them" by_four
 check "and better ones are the best" test "$(named tuned)" = "$(lowest tuned)"
-unscored() { every=0 tune unscored && [ -z "$(scores unscored)" ] && [ ! -e "$tmp/unscored/ckpt/best" ]; }
+unscored() { run unscored $train --eval-every 0 && [ -z "$(scores unscored)" ] && [ ! -e "$tmp/unscored/ckpt/best" ]; }
 check "--eval-every 0 scores nothing" unscored
 tied() { tune tied --lr 1e-30 && [ "$(score tied 10)" = "$(score tied 0)" ] && [ ! -e "$tmp/tied/ckpt/best" ]; }
 check "what is as good as the weights of --init is not called best" tied
@@ -125,12 +122,10 @@ check "what is worse than the weights of --init is not called best" wrecked
 # A stop in the midst of that evaluation is kept like any other.
 stopped() {
     for i in $(seq 1500); do cat tests/golden/lines.txt; done >"$tmp/long.txt"
-    set -- $data --init "$tmp/golden" --steps 4 --eval-every 2 --val-data "$tmp/long.txt"
-    $train "$@" --out-dir "$tmp/stopped" >"$tmp/stopped.log" 2>&1 & pid=$!
-    await grep -q '"event":"run"' "$tmp/stopped/metrics.jsonl"
-    kill -TERM $pid; wait $pid; code=$?
-    [ $code -eq 75 ] && [ "$(named stopped latest)" = step_00000000 ] && [ -z "$(scores stopped)" ] ||
-        { tail -n 3 "$tmp/stopped.log"; echo "exit code $code"; return 1; }
+    log=$tmp/stopped.log
+    signalled 75 TERM "$tmp/stopped/metrics.jsonl" '"event":"run"' $train $data --init "$tmp/golden" --steps 4 \
+        --eval-every 2 --val-data "$tmp/long.txt" --out-dir "$tmp/stopped" || return 1
+    [ "$(named stopped latest)" = step_00000000 ] && [ -z "$(scores stopped)" ] || { tail -n 3 "$log"; return 1; }
     $train --resume "$tmp/stopped" --eval-steps 3 && [ "$(scores stopped | awk '{ printf "%d ", $1 }')" = '0 2 4 ' ]
 }
 check "a stop before the first step" stopped
