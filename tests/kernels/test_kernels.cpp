@@ -64,7 +64,7 @@ TEST(negative_control) {
         } catch (const TestFailure& f) {
             message = f.message;
         }
-        EXPECT(message.find(expected[way]) != std::string::npos && message.empty() == (way == 0),
+        EXPECT(has(message, expected[way]) && message.empty() == (way == 0),
                "fault %d: got \"%s\", want \"%s\"", way, message.c_str(), expected[way]);
     }
 }
@@ -73,7 +73,7 @@ TEST(negative_control) {
 TEST(one_rounding_is_seen) {
     const std::string name = BACKEND::device_name();
     bool fma = false;
-    for (const char* set : {" avx2,", " avx512,"}) fma |= name.find(set) != std::string::npos;
+    for (const char* set : {" avx2,", " avx512,"}) fma |= has(name, set);
 #if defined(__aarch64__)
     fma = !BACKEND::kOnGpu;
 #endif
@@ -203,7 +203,7 @@ TEST(streams_take_turns) {
     }
     float last;
     BACKEND::copy_to_host(&last, x + 2 * kUnit - 1, sizeof last, streams[(kTurns - 1) % 2]);
-    EXPECT(last == 2178309, "got %g", double(last));
+    EXPECT_EQ(last, 2178309);
     for (const Stream stream : streams) BACKEND::stream_destroy(stream);
     BACKEND::device_free(x);
 }
@@ -220,7 +220,7 @@ TEST(threads) {
 static bool flushes_to_zero() {
     volatile float tiny = 1e-39f, large = 1e30f, least = FLT_MIN, half = 0.5f;
     const bool operand = tiny * large == 0, result = least * half == 0;
-    EXPECT(operand == result, "operands %d, results %d", operand, result);
+    EXPECT_EQ(operand, result);
     return operand;
 }
 
@@ -426,8 +426,8 @@ TEST(dropout_backward) {
                 if (rate == 0) c.same(dinp);
                 if (n < 100000 || rate == 0) continue;
                 const double zeros = double(std::count(dinp.got.begin(), dinp.got.end(), 0.0)) / double(n);
-                EXPECT(std::fabs(zeros - rate) < 0.008, "%g of the elements are dropped",
-                       zeros);  // 5 standard deviations
+                // Within 5 standard deviations.
+                EXPECT(std::fabs(zeros - rate) < 0.008, "%g of the elements are dropped", zeros);
             }
 }
 
@@ -1324,7 +1324,7 @@ TEST(no_rows) {
     RUN(c, clip_scale, state, norm, partials, size_t(0), 0.5, 512.0);
     c.same(norm);
     c.same(state);
-    EXPECT(norm.got[0] == 0, "the norm of nothing is %g", norm.got[0]);
+    EXPECT_EQ(norm.got[0], 0);
 }
 
 // Written and found at the given places alone, with an array's start, end and padding as they are.
@@ -1357,7 +1357,7 @@ TEST(poison) {
     }
     BACKEND::device_zero(x, room * sizeof(float));
     for (const uint32_t nan : {0x7fc00000u, 0xffc00000u, 0x7fffffffu, kPoison ^ 1}) put(kUnit, nan);
-    EXPECT(found(0, room, 1) == 0, "another NaN");
+    EXPECT_EQ(found(0, room, 1), 0);
     put(2 * kUnit + 1, kPoison);
     EXPECT(found(0, room, kUnit) == 0 && found(0, room, 1) == 3 * kUnit - 1, "a place that counts with step 1 alone");
     put(2 * kUnit, kPoison);

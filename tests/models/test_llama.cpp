@@ -57,7 +57,7 @@ std::vector<float> golden_weights(const Arena& arena) {
     size_t key = 0;
     for (size_t t = 0; t < arena.tensors.size(); t++) {
         const TensorSpec& spec = arena.tensors[t];
-        const bool norm = spec.name.find("norm") != std::string::npos;
+        const bool norm = has(spec.name, "norm");
         float* to = &w[arena.offset[t]];
         std::vector<TensorSpec::Part> parts = spec.parts;
         if (parts.empty()) parts = {{spec.name, spec.rows > 1 ? spec.file_rows : spec.cols}};

@@ -132,7 +132,7 @@ TEST(rows_are_transposed_and_back) {
         transpose_rows(out.at, inp.at, B, T, size_t(words) * 4);
         transpose_rows(back.at, out.at, T, B, size_t(words) * 4);
         const std::vector<float> y = out.host();
-        EXPECT(back.host() == x, "there and back");
+        EXPECT_EQ(back.host(), x);
         for (int b = 0; b < B; b++)
             for (int t = 0; t < T; t++)
                 EXPECT(y[size_t((t * B + b) * words)] == x[size_t((b * T + t) * words)], "row %d of sequence %d", t, b);

@@ -112,13 +112,13 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(parameters_of_gpt2) {
     Shape shape = {.L = 12, .NH = 12, .C = 768, .T = 1024};
     set_vocabulary(&shape, 50257);
-    EXPECT(count_parameters(gpt2_tensors(shape)) == 124439808, "%zu", count_parameters(gpt2_tensors(shape)));
+    EXPECT_EQ(count_parameters(gpt2_tensors(shape)), 124439808);
     EXPECT(std::fabs(gpt2_info.flops_per_token(shape, 1024) / 803e6 - 1) < 0.01, "%g",
            gpt2_info.flops_per_token(shape, 1024));
     shape.L = 48;
     shape.NH = 25;
     shape.C = 1600;
-    EXPECT(count_parameters(gpt2_tensors(shape)) == 1557611200, "%zu", count_parameters(gpt2_tensors(shape)));
+    EXPECT_EQ(count_parameters(gpt2_tensors(shape)), 1557611200);
 }
 
 TEST(declarations) {
@@ -312,7 +312,7 @@ TEST(dropout_is_a_function_of_step_and_micro_batch) {
         f.micro_batch = 0;
         f.host_state.step++;
         EXPECT(f.backward() != loss, "another step has the same masks");
-        EXPECT(f.loss() == plain.loss(), "evaluation has dropout");
+        EXPECT_EQ(f.loss(), plain.loss());
     });
 }
 

@@ -165,9 +165,9 @@ TEST(fold_by_halves) {
     EXPECT(out[0] == 0 && out[kUnit - 1] == 0, "got %g, want (1e8 + 1) + (-1e8 + 1) = 0", out[0]);
     const float* back[3] = {pointers[1], pointers[2], pointers[0]};
     tree_reduce(out.data(), nullptr, back, 3, Tree::kNested, size_t(n), nullptr);
-    EXPECT(out[3] == 1, "got %g, want 1 + (-1e8 + 1e8) = 1", out[3]);
+    EXPECT_EQ(out[3], 1);
     tree_reduce(terms[0].data(), nullptr, pointers, 2, Tree::kBalanced, size_t(n), nullptr);
-    EXPECT(terms[0][5] == 1e8f, "got %g", terms[0][5]);
+    EXPECT_EQ(terms[0][5], 1e8f);
     expect_error(kExitOther, "3 terms",
                  [&] { tree_reduce(out.data(), nullptr, pointers, 3, Tree::kBalanced, size_t(n), nullptr); });
     expect_error(kExitOther, "tree_reduce",
@@ -401,8 +401,8 @@ TEST(dropout_masks) {
             kept += out[k][i] != 0;
             same += out[k][i] == out[0][i];
         }
-        EXPECT(std::fabs(double(kept) / n - 0.7) < 0.012, "mask %zu keeps %zu of %zu", k, kept,
-               n);  // 5 standard deviations
+        // Within 5 standard deviations.
+        EXPECT(std::fabs(double(kept) / n - 0.7) < 0.012, "mask %zu keeps %zu of %zu", k, kept, n);
         EXPECT(k == 0 || std::fabs(double(same) / n - 0.58) < 0.013, "mask %zu agrees with mask 0 in %zu of %zu", k,
                same, n);
     }

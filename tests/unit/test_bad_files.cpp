@@ -54,18 +54,6 @@ End run(const std::vector<std::string>& words) {
             now_seconds() - start};
 }
 
-void put(const std::string& path, const std::string& bytes) {
-    ::unlink(path.c_str());
-    FileWriter f(path);
-    f.write(bytes.data(), bytes.size());
-    f.finish();
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    const size_t at = text.find(from);
-    EXPECT(at != std::string::npos, "no %s in %s", from.c_str(), text.substr(0, 300).c_str());
-    return text.replace(at, from.size(), to);
-}
 template <class T> std::string raw(std::initializer_list<T> values) {
     return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
 }
@@ -427,7 +415,7 @@ void prepare() {
     llmc_model = read_file(out + "/m.bin");
 }
 
-std::string shown(const End& e) {
+std::string told(const End& e) {
     return format("code %d after %.2f s, %ld KiB: %s", e.code, e.seconds, e.peak >> 10, e.said.c_str());
 }
 
@@ -466,7 +454,7 @@ TEST(good_files_whole_and_damaged) {
                     s[below(std::min<size_t>(s.size(), 3000))] = char(below(256));
             const End e = run(command(g.how, g.name, s));
             EXPECT(e.code == 0 || (round > 0 && (e.code == 2 || e.code == 65 || e.code == 66)), "%s %s, round %d: %s",
-                   g.how, g.name, round, shown(e).c_str());
+                   g.how, g.name, round, told(e).c_str());
         }
 }
 
@@ -475,9 +463,9 @@ TEST(older_arithmetic) {
     prepare();
     const std::string now = checkpoint.at("state.json"), before = changed("state.json", ", arithmetic 2", "");
     const End older = run(command("resume", "state.json", before)), same = run(command("resume", "state.json", now));
-    EXPECT(older.code == 0 && older.said.find("another device: got cpu") != std::string::npos, "%s",
-           shown(older).c_str());
-    EXPECT(same.code == 0 && same.said.find("another device") == std::string::npos, "%s", shown(same).c_str());
+    EXPECT(older.code == 0 && has(older.said, "another device: got cpu"), "%s",
+           told(older).c_str());
+    EXPECT(same.code == 0 && !has(same.said, "another device"), "%s", told(same).c_str());
 }
 
 // Bytes that a reader may take besides a multiple of the file's. The address sanitizer keeps what was freed.
@@ -498,11 +486,11 @@ TEST(bad_files) {
         for (size_t at = 0; (at = e.said.find(": error: ", at)) != std::string::npos; at++) errors++;
         for (const char b : e.said) control += (unsigned char)b < 32 && b != '\n';
         const bool good = e.code == c.code && errors == 1 && control == 0 &&
-                          e.said.find(c.words) != std::string::npos && e.said.back() == '\n' &&
+                          has(e.said, c.words) && e.said.back() == '\n' &&
                           e.peak < usual + 4 * long(c.bytes.size()) + kRoom;
         if (!good)
             std::printf("     %s %s: want code %d, one line with \"%s\", got %s", c.how, c.name, c.code, c.words,
-                        shown(e).c_str());
+                        told(e).c_str());
         wrong += !good;
     }
     std::printf("     %zu bad files\n", all.size());

@@ -10,7 +10,7 @@
 #include <map>
 #include "src/base/cache.h"
 #include "src/base/file.h"
-#include "tests/unit/folder.h"
+#include "tests/test.h"
 #include "tests/unit/synced.h"
 
 namespace {
@@ -54,12 +54,12 @@ std::string listed(const Folder& tmp) { return join(list_directory(tmp.path), " 
 // A pipe on which one process tells another something.
 struct Signal {
     int ends[2];
-    Signal() { EXPECT(pipe(ends) == 0, "pipe"); }
+    Signal() { EXPECT_EQ(pipe(ends), 0); }
     ~Signal() { close(ends[0]), close(ends[1]); }
-    void send() const { EXPECT(write(ends[1], "x", 1) == 1, "write"); }
+    void send() const { EXPECT_EQ(write(ends[1], "x", 1), 1); }
     void wait() const {
         char x;
-        EXPECT(read(ends[0], &x, 1) == 1, "read");
+        EXPECT_EQ(read(ends[0], &x, 1), 1);
     }
 };
 
@@ -82,7 +82,7 @@ template <class F> pid_t start(const F& work) {
 
 int end_of(pid_t pid) {
     int status = -1;
-    EXPECT(waitpid(pid, &status, 0) == pid, "waitpid");
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
     return status;
 }
 
@@ -113,7 +113,7 @@ struct Waiter {
         const std::string entry =
             cached(folder, "e", [](const std::string& into) { write_text(into, "second"); }, waiting);
         const std::string got = read_file(entry + "/text");
-        EXPECT(got == want, "got %s", got.c_str());
+        EXPECT_EQ(got, want);
     })) {}
 };
 
@@ -195,7 +195,7 @@ TEST(many_at_once) {
                     const std::string own = format("e%d-%d", round, name);
                     const auto make = [&](const std::string& into) { write_text(into, own); };
                     const std::string got = read_file(cached(tmp.path, own, make, [] {}) + "/text");
-                    EXPECT(got == own, "got %s", got.c_str());
+                    EXPECT_EQ(got, own);
                 }
             }));
         for (const pid_t pid : pids) EXPECT(end_of(pid) == 0, "round %d", round);
@@ -213,7 +213,7 @@ TEST(maker_throws) {
         }, no_wait);
     });
     EXPECT(holds(tmp, {}), "%s", listed(tmp).c_str());
-    EXPECT(read_file(make_text(tmp.path, "e", "x") + "/text") == "x", "made after all");
+    EXPECT_EQ(read_file(make_text(tmp.path, "e", "x") + "/text"), "x");
 }
 
 // A folder that is no entry is made in the same way, without a mark.
@@ -299,9 +299,9 @@ TEST(folders) {
         setenv("TMPDIR", tmp.path.c_str(), 1);
         return cache_folder(otherwise);
     };
-    EXPECT(of({{"HOME", home}, {"XDG_CACHE_HOME", run}, {"LOCKSTEP_CACHE", home + "/own"}}) == home + "/own", "chosen");
-    EXPECT(of({{"HOME", home}, {"XDG_CACHE_HOME", run}}) == run + "/lockstep", "XDG_CACHE_HOME");
-    EXPECT(of({{"HOME", home}, {"XDG_CACHE_HOME", file}}) == home + "/.cache/lockstep", "HOME");
+    EXPECT_EQ(of({{"HOME", home}, {"XDG_CACHE_HOME", run}, {"LOCKSTEP_CACHE", home + "/own"}}), home + "/own");
+    EXPECT_EQ(of({{"HOME", home}, {"XDG_CACHE_HOME", run}}), run + "/lockstep");
+    EXPECT_EQ(of({{"HOME", home}, {"XDG_CACHE_HOME", file}}), home + "/.cache/lockstep");
     const std::string beside = run + "/cache";
     EXPECT(of(Settings{{"HOME", home + "/none"}}, run) == beside && !file_exists(home + "/none"), "no such HOME");
     EXPECT(of({}, run) == beside && of(Settings{{"HOME", file}}, run) == beside, "no HOME");
@@ -309,7 +309,7 @@ TEST(folders) {
     struct stat info;
     EXPECT(stat(last.c_str(), &info) == 0 && (info.st_mode & 077) == 0, "others may write: %o", info.st_mode);
     rmdir(last.c_str());
-    EXPECT(symlink(run.c_str(), last.c_str()) == 0, "symlink");
+    EXPECT_EQ(symlink(run.c_str(), last.c_str()), 0);
     expect_error(kExitWrite, "lockstep-", [&] { of({}); });         // a link may lead into another user's folder
     for (const std::string& bad : {file, file + "/x", std::string("/proc/none")})
         expect_error(kExitWrite, "LOCKSTEP_CACHE: ", [&] { of({{"HOME", home}, {"LOCKSTEP_CACHE", bad}}); });
@@ -328,12 +328,12 @@ TEST(no_rights) {
     const pid_t pid = start([&] {
         EXPECT(!root || setuid(user) == 0, "setuid");
         const Variables set(Settings{{"HOME", home}, {"TMPDIR", tmp.path}});
-        EXPECT(cache_folder(run) == run + "/cache", "%s", cache_folder(run).c_str());
+        EXPECT_EQ(cache_folder(run), run + "/cache");
         if (root) expect_error(kExitWrite, "not this user's", [&] { cache_folder(home); });
         setenv("LOCKSTEP_CACHE", home.c_str(), 1);
         expect_error(kExitWrite, "LOCKSTEP_CACHE: ", [&] { cache_folder(run); });
     });
-    EXPECT(end_of(pid) == 0, "see above");
+    EXPECT_EQ(end_of(pid), 0);
 }
 
 // An entry that may not be removed stays, and is no error.
@@ -346,8 +346,8 @@ TEST(entries_of_others) {
     chmod((tmp.path + "/.work-b").c_str(), 0700);
     chmod(tmp.path.c_str(), 01777);
     const pid_t pid = start([&] {
-        EXPECT(setuid(65534) == 0, "setuid");
-        EXPECT(read_file(make_text(tmp.path, "a", "y") + "/text") == "x", "use");
+        EXPECT_EQ(setuid(65534), 0);
+        EXPECT_EQ(read_file(make_text(tmp.path, "a", "y") + "/text"), "x");
         make_text(tmp.path, "c", "x");
         empty_cache(tmp.path);
     });

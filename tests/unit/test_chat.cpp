@@ -5,7 +5,6 @@
 #include "src/data/data.h"
 #include "tools/text/chat.h"
 #include "tests/test.h"
-#include "tests/unit/folder.h"
 #include "tests/unit/text.h"
 
 namespace {
@@ -45,9 +44,9 @@ const char* const kHi = R"({"messages":[{"role":"user","content":"Hi"},{"role":"
 
 TEST(chatml_by_hand) {
     const std::string asked = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n");
-    EXPECT(encoded(kHi, "chatml") == asked + "| 89 111 258 | 10 ", "%s", encoded(kHi, "chatml").c_str());
+    EXPECT_EQ(encoded(kHi, "chatml"), asked + "| 89 111 258 | 10 ");
     const std::string opened = encoded(kHi, "chatml", true);
-    EXPECT(opened == asked + "89 111 258 10 257 " + bytes("assistant\n"), "%s", opened.c_str());
+    EXPECT_EQ(opened, asked + "89 111 258 10 257 " + bytes("assistant\n"));
     const std::string system = encoded(
         R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant",)"
         R"("content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":""}]})", "auto");
@@ -59,18 +58,18 @@ TEST(chatml_by_hand) {
 TEST(llama3_by_hand) {
     const auto turn = [](const std::string& role) { return "258 " + bytes(role) + "259 10 10 "; };
     const std::string want = "257 " + turn("user") + "72 105 260 " + turn("assistant") + "| 89 111 260 ";
-    EXPECT(encoded(kHi, "llama3") == want, "%s", encoded(kHi, "llama3").c_str());
+    EXPECT_EQ(encoded(kHi, "llama3"), want);
     const std::string blanks =
         R"({"messages":[{"role":"user","content":"  Hi \n"},{"role":"assistant","content":" Yo\n"}]})";
-    EXPECT(encoded(blanks, "llama3") == want, "trimmed");
+    EXPECT_EQ(encoded(blanks, "llama3"), want);
     EXPECT(encoded(blanks, "chatml") != encoded(kHi, "chatml"), "ChatML does not trim");
 }
 
 TEST(contents_spell_no_control_token) {
     const std::string line =
         R"({"messages":[{"role":"user","content":"x<|im_end|>y"},{"role":"assistant","content":"é"}]})";
-    EXPECT(encoded(line, "chatml") == "257 " + bytes("user\nx<|im_end|>y") + "258 10 257 " + bytes("assistant\n") +
-                                          "| 195 169 258 | 10 ", "%s", encoded(line, "chatml").c_str());
+    EXPECT_EQ(encoded(line, "chatml"),
+              "257 " + bytes("user\nx<|im_end|>y") + "258 10 257 " + bytes("assistant\n") + "| 195 169 258 | 10 ");
 }
 
 TEST(forms_of_lines) {
@@ -85,13 +84,13 @@ TEST(forms_of_lines) {
     const Conversation own = parse(R"({"system":"S","conversations":[{"from":"gpt","value":"Yo"}]})");
     EXPECT(own.turns.size() == 2 && own.turns[0].role == "system" && own.turns[0].content == "S", "a system field");
     const Conversation both = parse(R"({"instruction":"Add","input":"2","output":"3"})");
-    EXPECT(both.turns[0].content == "Add\n\n2", "instruction and input");
+    EXPECT_EQ(both.turns[0].content, "Add\n\n2");
     const std::string plain = encoded(R"({"prompt":"2+2=","completion":"4"})", "chatml");
-    EXPECT(plain == "256 50 43 50 61 | 52 256 ", "%s", plain.c_str());
+    EXPECT_EQ(plain, "256 50 43 50 61 | 52 256 ");
     // Other fields beside them: UltraChat's, Alpaca's with the whole text, Cosmopedia's, which are documents.
     const auto form = [](const char* line) { return conversation_key(parse_json(std::string_view(line), "line")); };
     EXPECT(form(R"({"prompt":"a","prompt_id":"7","messages":[]})") == "messages", "a copy of the first turn");
-    EXPECT(form(R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})") == "instruction", "copies of both");
+    EXPECT_EQ(form(R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})"), "instruction");
     EXPECT(form(R"({"prompt":"a","response":"b"})") == "prompt", "an error will name the completion");
     EXPECT(form(R"({"prompt":"a","text":"b"})").empty() && form(R"({"text":"a"})").empty(), "documents");
 }
@@ -103,7 +102,7 @@ TEST(token_across_the_border) {
     add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
     encode_chat(parse(R"({"messages":[{"role":"assistant","content":"\nA"}]})"), chat, t, &tokens);
-    EXPECT(show(tokens) == "258 " + bytes("assistant") + "| 257 65 259 | 10 ", "%s", show(tokens).c_str());
+    EXPECT_EQ(show(tokens), "258 " + bytes("assistant") + "| 257 65 259 | 10 ");
 }
 
 TEST(refusals) {
@@ -252,9 +251,9 @@ const std::string kTurns =
 TEST(templates) {
     const std::string hi = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n") + "| 89 111 258 | 10 ";
     const std::string help = "257 " + bytes("system\nMate's helper.") + "258 10 ";
-    EXPECT(choose_chat_template("auto", {}, "").key == "chatml", "none");
-    EXPECT(choose_chat_template("llama3", {.chat_template = "[INST]"}, "").key == "llama3", "the option decides");
-    EXPECT(by_template(kTurns, kHi) == hi, "real line feeds");
+    EXPECT_EQ(choose_chat_template("auto", {}, "").key, "chatml");
+    EXPECT_EQ(choose_chat_template("llama3", {.chat_template = "[INST]"}, "").key, "llama3");
+    EXPECT_EQ(by_template(kTurns, kHi), hi);
     // SmolLM2's and Qwen2's default system turn, with real line feeds, in a variable, and with an apostrophe.
     EXPECT(
         by_template("{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ \"<|im_start|>system\nMate's "
@@ -276,8 +275,8 @@ TEST(templates) {
     // What the template writes in front of an answer, and not for add_generation_prompt, is the model's to write.
     std::string says = kTurns;
     says.replace(says.find("m.content"), 9, "('So: ' if m.role == 'assistant' else '') + m.content");
-    EXPECT(by_template(says, kHi) == hi.substr(0, hi.find('|')) + "| " + bytes("So: Yo") + "258 | 10 ", "%s",
-           by_template(says, kHi).c_str());
+    EXPECT_EQ(by_template(says, kHi),
+              hi.substr(0, hi.find('|')) + "| " + bytes("So: Yo") + "258 | 10 ");
     // A turn may end with several tokens: eos_token is the last of them.
     std::string two = kTurns;
     two.replace(two.find("<|im_end|>"), 10, "<|im_end|><|endoftext|>");
@@ -289,7 +288,7 @@ TEST(templates) {
     EXPECT(by_template(alone, kHi).ends_with(starts + "89 111 258 | 10 "), "%s", by_template(alone, kHi).c_str());
     EXPECT(by_template(alone, empty).ends_with(starts + "258 | 10 "), "%s", by_template(alone, empty).c_str());
     const auto loop = [](const std::string& body) { return "{% for m in messages %}" + body + "{% endfor %}"; };
-    EXPECT(by_template(loop("{{ m.content + '<|im_end|>' }}"), empty) == "72 105 258 | 258 ", "no start");
+    EXPECT_EQ(by_template(loop("{{ m.content + '<|im_end|>' }}"), empty), "72 105 258 | 258 ");
     for (const char* body : {"{% if m.content %}{{ m.content + '<|im_end|>' }}{% endif %}",
                              "{{ m.content + ('<|im_end|>' if m.content else 'no') }}"})
         expect_error(kExitBadContent, "a turn of the assistant", [&] { by_template(loop(body), empty); });
@@ -313,8 +312,8 @@ TEST(names_of_tokens_in_the_result) {
     const ChatTemplate own =
         choose_chat_template("auto", {.tokenizer_config = R"({"bos_token":"<|endoftext|>"})",
                                       .chat_template = "{{ bos_token }}" + kTurns}, "f");
-    EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 && own.jinja == "{{ bos_token }}" + kTurns,
-           "own");
+    EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 &&
+               own.jinja == "{{ bos_token }}" + kTurns);
 }
 
 // White space is what Python's str.strip removes.
@@ -367,15 +366,15 @@ TEST(fields_of_turns) {
 TEST(fields_of_lines) {
     const std::string system = encoded(R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"Hi"},)"
                                        R"({"role":"assistant","content":"Yo"}]})", "chatml");
-    EXPECT(encoded(R"({"system":"S","instruction":"Hi","output":"Yo"})", "chatml") == system, "Alpaca's system");
+    EXPECT_EQ(encoded(R"({"system":"S","instruction":"Hi","output":"Yo"})", "chatml"), system);
     EXPECT(encoded(R"({"system":"S","prompt":[{"role":"user","content":"Hi"}],"completion":[{"role":"assistant",)"
                    R"("content":"Yo"}]})", "chatml") == system, "trl's");
     EXPECT(
         encoded(R"({"system":null,"history":[],"instruction":"Hi","output":"Yo"})", "chatml") == encoded(kHi, "chatml"),
         "nothing");
     const Conversation past = parse(R"({"instruction":"c","output":"d","history":[["a","b"]]})");
-    EXPECT(past.turns.size() == 4 && past.turns[1].role == "assistant" && past.turns[1].content == "b" &&
-               past.turns[2].content == "c" && past.amended, "Alpaca's history");
+    EXPECT(past.turns.size() == 4 && past.turns[1].role == "assistant" &&
+               past.turns[1].content == "b" && past.turns[2].content == "c" && past.amended);
     const auto refused = [](const std::string& part, const std::string& line) {
         expect_error(kExitBadContent, part, [&] { parse(line); });
     };
@@ -395,11 +394,11 @@ TEST(template_of_a_folder) {
     EXPECT(found().empty(), "none");
     dir.add("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"t"},)"
                                      R"({"name":"default","template":"d"}]})");
-    EXPECT(found() == "d", "%s", found().c_str());
+    EXPECT_EQ(found(), "d");
     dir.add("tokenizer_config.json", R"({"chat_template":"c"})");
-    EXPECT(found() == "c", "%s", found().c_str());
+    EXPECT_EQ(found(), "c");
     dir.add("chat_template.jinja", "j");
-    EXPECT(found() == "j", "%s", found().c_str());
+    EXPECT_EQ(found(), "j");
 }
 
 TEST(control_tokens_are_added_once) {
@@ -439,7 +438,7 @@ TEST(windows) {
             EXPECT(targets[k] == want, "window %d, target %zu: %d", int(i), k, targets[k]);
         }
     }
-    EXPECT(data.train.description.find("are longer than 12 tokens and cut") != std::string::npos, "%s",
+    EXPECT(has(data.train.description, "are longer than 12 tokens and cut"), "%s",
            data.train.description.c_str());
     dir.add("chat.jsonl", lines + kHi);
     expect_error(kExitBadContent, "line 21: got the fields \"messages\"", [&] { open_text(o); });
@@ -475,15 +474,15 @@ TEST(conversations_that_a_template_refuses) {
         const Opened data = open_text(o);
         EXPECT(data.train.samples + data.val.samples == 19, "%d: %d windows", at, int(data.train.samples));
         const std::string& said = data.train.description;
-        EXPECT(said.find("19 conversations") != said.npos &&
-                   said.find("chat.jsonl: 1 line is skipped, the first: " + where) != said.npos, "%s", said.c_str());
+        EXPECT(has(said, "19 conversations") &&
+                   has(said, "chat.jsonl: 1 line is skipped, the first: " + where), "%s", said.c_str());
     }
     dir.add("chat.jsonl", system + read_file(dir.path + "/chat.jsonl"));
     expect_error(kExitBadContent, "line 19: folder: chat_template: got \"no system\", want turns that the template "
                  "writes; --skip-bad-lines allows no more", [&] { open_text(o); });
     o.skip_bad_lines = 5;
     const std::string said = open_text(o).train.description;
-    EXPECT(said.find("chat.jsonl: 2 lines are skipped, the first: line 1: ") != said.npos, "%s", said.c_str());
+    EXPECT(has(said, "chat.jsonl: 2 lines are skipped, the first: line 1: "), "%s", said.c_str());
 }
 
 // Against transformers: tests/long/test_chat.sh.

@@ -29,17 +29,6 @@
 #include "tests/unit/synced.h"
 
 namespace {
-struct TempFolder {
-    std::string path;
-    TempFolder() {
-        const char* base = std::getenv("TMPDIR");
-        path = std::string(base ? base : "/tmp") + "/test_checkpoint.XXXXXX";
-        CHECK(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
-    }
-    ~TempFolder() { remove_tree(path); }
-    std::string operator/(const std::string& name) const { return path + "/" + name; }
-};
-
 uint64_t random_state = 1;
 uint64_t random_bits() {  // xorshift64
     random_state ^= random_state << 13;
@@ -137,7 +126,7 @@ uint32_t write_arrays(const std::string& path, const Arena& arena, const std::ve
     int progress = 0;
     write_safetensors(&file, arena, arrays, [&] { progress++; });
     file.finish();
-    EXPECT(size_t(progress) == arrays.size() * arena.tensors.size(), "progress was reported %d times", progress);
+    EXPECT_EQ(size_t(progress), arrays.size() * arena.tensors.size());
     *bytes = file.bytes;
     return file.crc;
 }
@@ -159,12 +148,6 @@ std::vector<float> read_by_hand(const std::string& file, const std::string& name
     return values;
 }
 
-void write_plain(const std::string& path, const std::string& content) {
-    FILE* f = std::fopen(path.c_str(), "wb");
-    EXPECT(f && std::fwrite(content.data(), 1, content.size(), f) == content.size() && std::fclose(f) == 0, "%s",
-           path.c_str());
-}
-
 // In place: an existing file of another length or content becomes this one, without the flush that a file system may
 // put behind a truncation to 0.
 void restore(const std::string& path, const std::string& content) {
@@ -180,8 +163,8 @@ std::string safetensors(const std::string& header, const std::string& data, uint
 }
 
 std::vector<SafeTensor> parse(const std::string& file) {
-    static const TempFolder dir;
-    write_plain(dir / "x.safetensors", file);
+    static const Folder dir;
+    put(dir / "x.safetensors", file);
     return open_safetensors(dir / "x.safetensors").tensors;
 }
 
@@ -189,17 +172,12 @@ void by_name(const SafeTensors& file, const Arena& arena, float* values) {
     read_tensors(find_tensors(file, arena.tensors), arena, arena, values);
 }
 
-std::string replace(std::string text, const std::string& from, const std::string& to) {
-    const size_t at = text.find(from);
-    EXPECT(at != std::string::npos, "no %s in %s", from.c_str(), text.c_str());
-    return text.replace(at, from.size(), to);
-}
 }  // namespace
 
 // ---------------------------------------------------------------------------------------------------- safetensors
 
 TEST(written_file_by_hand) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     uint64_t bytes = 0;
     const uint32_t crc = write_arrays(dir / "m", s.arena, {{"", s.w.data()}}, &bytes);
@@ -209,12 +187,12 @@ TEST(written_file_by_hand) {
     std::memcpy(&length, file.data(), 8);
     EXPECT((8 + length) % 64 == 0 && file[8] == '{', "data are not aligned: %llu", (unsigned long long)length);
     EXPECT(file.find("\"__metadata__\":{\"format\":\"pt\"}") < length, "metadata");
-    EXPECT(file.find("lm_head") == std::string::npos, "the tied head is left out");
+    EXPECT(!has(file, "lm_head"), "the tied head is left out");
     for (size_t i = 0; i < s.arena.tensors.size(); i++) {
         const TensorSpec& t = s.arena.tensors[i];
         params += t.file_rows * t.cols;
-        const bool matrix = t.name.find(".c_") != std::string::npos && t.name.ends_with(".weight");
-        const std::string shape = t.name.find(".w") != std::string::npos && t.name.find("e.weight") != std::string::npos
+        const bool matrix = has(t.name, ".c_") && t.name.ends_with(".weight");
+        const std::string shape = has(t.name, ".w") && has(t.name, "e.weight")
                                       ? format("[%zu,%zu]", t.file_rows, t.cols)
                                   : matrix ? format("[%zu,%zu]", t.cols, t.rows)
                                            : format("[%zu]", t.cols);
@@ -226,11 +204,11 @@ TEST(written_file_by_hand) {
                 EXPECT(x == want, "%s (%zu,%zu): got %g, want %g", t.name.c_str(), r, c, double(x), double(want));
             }
     }
-    EXPECT(file.size() == 8 + length + 4 * params, "size %zu", file.size());
+    EXPECT_EQ(file.size(), 8 + length + 4 * params);
 }
 
 TEST(round_trip_with_odd_shapes) {
-    TempFolder dir;
+    Folder dir;
     const Arena arena = arena_layout({{"transposed", 129, 67, 127, true, 0, true},
                                       {"one_row", 1, 33, 1, true, 0, true},
                                       {"one_column", 65, 1, 65, true, 0, true}, {"row", 1, 5, 1, false, 0, true},
@@ -240,8 +218,8 @@ TEST(round_trip_with_odd_shapes) {
     uint64_t bytes;
     write_arrays(dir / "m", arena, {{"", w.data()}}, &bytes);
     const SafeTensors file = open_safetensors(dir / "m");
-    EXPECT(file.tensors[3].shape == (std::vector<uint64_t>{1, 5}) && file.tensors[4].shape == std::vector<uint64_t>{1},
-           "shapes");
+    EXPECT(file.tensors[3].shape == (std::vector<uint64_t>{1, 5}) &&
+               file.tensors[4].shape == std::vector<uint64_t>{1});
     std::vector<float> back(arena.n, NAN);
     by_name(file, arena, back.data());
     for (size_t i = 0; i < arena.n; i++)
@@ -250,7 +228,7 @@ TEST(round_trip_with_odd_shapes) {
 
 // A matrix and a vector that are one in memory are their parts in a file; and the file may be several with an index.
 TEST(parts_and_shards) {
-    TempFolder dir;
+    Folder dir;
     const std::vector<TensorSpec> table = {
         {"embed.weight", 16, 2, 3, false, 0, true},
         {"qkv.weight", 5, 2, 5, false, 0, true, false, {{"q.weight", 3}, {"k.weight", 1}, {"v.weight", 1}}},
@@ -265,10 +243,10 @@ TEST(parts_and_shards) {
         return back;
     };
     const SafeTensors one = open_model(dir.path);
-    EXPECT(one.tensors.size() == 7, "%zu tensors", one.tensors.size());
+    EXPECT_EQ(one.tensors.size(), 7);
     EXPECT(one.tensors[2].name == "k.weight" && one.tensors[2].shape == (std::vector<uint64_t>{1, 2}), "a part");
     EXPECT(one.tensors[4].name == "q.bias" && one.tensors[4].shape == std::vector<uint64_t>{3}, "part of a vector");
-    EXPECT(read() == w, "one file");
+    EXPECT_EQ(read(), w);
 
     const Arena shards[] = {arena_layout({table[0], table[2]}), arena_layout({table[1]})};
     for (size_t i = 0; i < 2; i++) {
@@ -281,13 +259,13 @@ TEST(parts_and_shards) {
     }
     remove_tree(dir / "model.safetensors");
     const auto index = [&](const char* first, const char* second) {
-        write_plain(dir / "model.safetensors.index.json",
+        put(dir / "model.safetensors.index.json",
                     format("{\"metadata\":{},\"weight_map\":{\"embed.weight\":%s,\"q.weight\":%s,\"k.weight\":%s}}",
                            first, second, second));
     };
     const char *first = "\"model-00001-of-00002.safetensors\"", *second = "\"model-00002-of-00002.safetensors\"";
     index(first, second);
-    EXPECT(read() == w, "two files");
+    EXPECT_EQ(read(), w);
     index(first, first);
     expect_error(kExitBadContent, "tensor q.weight: it is missing", [&] { read(); });
     index(first, "\"model-00003-of-00002.safetensors\"");
@@ -296,12 +274,12 @@ TEST(parts_and_shards) {
         index(first, name);
         expect_error(kExitBadContent, "weight_map: q.weight", [&] { read(); });
     }
-    write_plain(dir / "model.safetensors.index.json", "{\"weight_map\":{}}");
+    put(dir / "model.safetensors.index.json", "{\"weight_map\":{}}");
     expect_error(kExitBadContent, "weight_map", [&] { read(); });
 }
 
 TEST(several_arenas_in_one_file) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     uint64_t bytes;
     write_arrays(dir / "o", s.arena, {{"exp_avg", s.m.data()}, {"exp_avg_sq", s.v.data()}}, &bytes);
@@ -321,15 +299,15 @@ TEST(several_arenas_in_one_file) {
     refused(s.arena, {arrays[1], arrays[0]});
     const std::string good = read_file(dir / "o");
     for (const size_t size : {size_t(0), size_t(7), size_t(8), size_t(100), good.size() - 1}) {
-        write_plain(dir / "o", good.substr(0, size));
+        put(dir / "o", good.substr(0, size));
         refused(s.arena, arrays);
     }
-    write_plain(dir / "o", good + "x");
+    put(dir / "o", good + "x");
     refused(s.arena, arrays);
 }
 
 TEST(not_finite_is_neither_saved_nor_loaded) {
-    TempFolder dir;
+    Folder dir;
     Sample s;
     uint64_t bytes;
     write_arrays(dir / "good", s.arena, {{"", s.w.data()}}, &bytes);
@@ -350,7 +328,7 @@ TEST(not_finite_is_neither_saved_nor_loaded) {
         EXPECT(find_checkpoint(dir.path).empty() && list_directory(dir / "ckpt").empty(), "no trace");
         std::string file = good;
         std::memcpy(file.data() + file.size() - 4 * (kC + 3), &bad, 4);
-        write_plain(dir / "in", file);
+        put(dir / "in", file);
         expect_error(kExitBadContent, "ln_f.weight: element 13",
                      [&] { read_safetensors(dir / "in", s.arena, {{"", w.data()}}); });
     }
@@ -363,7 +341,7 @@ TEST(half_and_bf16_and_unaligned) {
     std::vector<float> half(65536), brain(65536);
     const std::string shifted = "x" + data;
     EXPECT(convert_to_floats(half.data(), shifted.data() + 1, "F16", 65536) &&
-               convert_to_floats(brain.data(), shifted.data() + 1, "BF16", 65536), "dtypes");
+               convert_to_floats(brain.data(), shifted.data() + 1, "BF16", 65536));
     EXPECT(!convert_to_floats(half.data(), data.data(), "F64", 1), "F64");
     for (unsigned i = 0; i < 65536; i++) {
         const int exponent = int(i >> 10 & 31), fraction = int(i & 1023);
@@ -380,7 +358,7 @@ TEST(half_and_bf16_and_unaligned) {
 }
 
 TEST(both_name_styles_masks_and_the_tied_head) {
-    TempFolder dir;
+    Folder dir;
     const Arena arena = arena_layout({{"transformer.wte.weight", 16, 2, 3, false, 0, true},
                                       {"transformer.h.0.attn.c_proj.weight", 2, 2, 2, true, 0, true}});
     const std::string wte = "\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[0,12]}",
@@ -393,7 +371,7 @@ TEST(both_name_styles_masks_and_the_tied_head) {
                    p[4] = {0x3c00, 0x4000, 0x4200, 0x4400};  // 1 2 3 4 5 6 and 1 2 3 4
     const std::string wte_bytes(reinterpret_cast<const char*>(w), 12), proj_bytes(reinterpret_cast<const char*>(p), 8);
     const auto load = [&](const std::string& header, const std::string& data) {
-        write_plain(dir / "m", safetensors(header, data));
+        put(dir / "m", safetensors(header, data));
         std::vector<float> x(arena.n, NAN);
         by_name(open_safetensors(dir / "m"), arena, x.data());
         return x;
@@ -401,7 +379,7 @@ TEST(both_name_styles_masks_and_the_tied_head) {
     const std::string all = "{" + wte + proj + mask + head + "}", bytes = wte_bytes + proj_bytes + "abc" + wte_bytes;
     const std::vector<float> x = load(all, bytes);
     for (size_t i = 0; i < 6; i++) EXPECT(x[i] == float(i + 1), "wte[%zu] = %g", i, double(x[i]));
-    for (size_t i = 6; i < 32; i++) EXPECT(x[i] == 0, "padding");
+    for (size_t i = 6; i < 32; i++) EXPECT_EQ(x[i], 0);
     const float want[4] = {1, 3, 2, 4};
     for (size_t i = 0; i < 4; i++)
         EXPECT(x[arena.offset[1] + i] == want[i], "proj[%zu] = %g", i, double(x[arena.offset[1] + i]));
@@ -410,29 +388,29 @@ TEST(both_name_styles_masks_and_the_tied_head) {
     first[23] = char(first[23] ^ 1);
     last[34] = char(last[34] ^ 1);
     const std::string tuned =
-        replace(replace(all, "\"wte.", "\"base_model.model.wte."), "\"lm_head", "\"module.lm_head");
+        replaced(replaced(all, "\"wte.", "\"base_model.model.wte."), "\"lm_head", "\"module.lm_head");
     const struct { std::string header, data; bool own; } heads[] = {
         {all, bytes, false}, {all, first, true}, {all, last, true}, {tuned, bytes, false}, {tuned, last, true},
-        {"{" + wte + proj + mask + "}", bytes.substr(0, 23), false}, {replace(all, "\"wte.", "\"wtf."), last, false},
-        {replace(all, head, replace(head, "[3,2]", "[2,3]")), bytes, true},
-        {replace(all, head, replace(head, "BF16", "F16")), bytes, true}};
+        {"{" + wte + proj + mask + "}", bytes.substr(0, 23), false}, {replaced(all, "\"wte.", "\"wtf."), last, false},
+        {replaced(all, head, replaced(head, "[3,2]", "[2,3]")), bytes, true},
+        {replaced(all, head, replaced(head, "BF16", "F16")), bytes, true}};
     for (const auto& [header, data, own] : heads) {
-        write_plain(dir / "m", safetensors(header, data));
+        put(dir / "m", safetensors(header, data));
         EXPECT(has_own_head(open_safetensors(dir / "m"), arena.tensors[0]) == own, "%s", header.c_str());
     }
     for (const std::string prefix : {"_orig_mod.", "module.", "base_model.model.", "_orig_mod.transformer."})
-        EXPECT(load(replace(replace(all, "\"wte.", "\"" + prefix + "wte."), "\"lm_head", "\"" + prefix + "lm_head"),
+        EXPECT(load(replaced(replaced(all, "\"wte.", "\"" + prefix + "wte."), "\"lm_head", "\"" + prefix + "lm_head"),
                     bytes) == x, "%s", prefix.c_str());
     expect_error(kExitBadContent, "wte.weight: it is missing",
-                 [&] { load(replace(all, "\"wte.weight\"", "\"wtf.weight\""), bytes); });
+                 [&] { load(replaced(all, "\"wte.weight\"", "\"wtf.weight\""), bytes); });
     expect_error(kExitBadContent, "tensor h.0.attn.biased: the model has none",
-                 [&] { load(replace(all, "attn.bias\"", "attn.biased\""), bytes); });
+                 [&] { load(replaced(all, "attn.bias\"", "attn.biased\""), bytes); });
     expect_error(kExitBadContent, "shape: got [2,3], want [3,2]",
-                 [&] { load(replace("{" + wte + proj + "}", "[3,2]", "[2,3]"), wte_bytes + proj_bytes); });
+                 [&] { load(replaced("{" + wte + proj + "}", "[3,2]", "[2,3]"), wte_bytes + proj_bytes); });
     expect_error(kExitBadContent, "dtype: got I16, want F32, F16 or BF16",
-                 [&] { load(replace(all, "\"F16\"", "\"I16\""), bytes); });
+                 [&] { load(replaced(all, "\"F16\"", "\"I16\""), bytes); });
     expect_error(kExitBadContent, "tensor wte.weight twice",
-                 [&] { load(replace(all, "lm_head.weight", "transformer.wte.weight"), bytes); });
+                 [&] { load(replaced(all, "lm_head.weight", "transformer.wte.weight"), bytes); });
 }
 
 TEST(malicious_safetensors) {
@@ -446,7 +424,7 @@ TEST(malicious_safetensors) {
     parse(safetensors("{\"e\":" + entry("0,7", "0,0") + "," + a + ",\"z\":" + entry("", "16,20") +
                           ",\"f\":" + entry("0", "16,16") + "}", std::string(20, 'x')));
     parse(safetensors("{}", ""));
-    EXPECT(parse(safetensors("{" + b + "," + a + "}", d24))[0].name == "a", "order of data");
+    EXPECT_EQ(parse(safetensors("{" + b + "," + a + "}", d24))[0].name, "a");
 
     std::string nested = "{\"a\":", many = "{";
     for (int i = 0; i < 40; i++) nested += "[";
@@ -463,16 +441,16 @@ TEST(malicious_safetensors) {
         {safetensors(" " + good, d24), "begin with '{'"},
         {safetensors("[]", ""), "begin with '{'"},
         {safetensors("\xEF\xBB\xBF" + good, d24), "begin with '{'"},
-        {safetensors(replace(good, "\"a\"", "\"\xFF\""), d24), "want UTF-8"},
+        {safetensors(replaced(good, "\"a\"", "\"\xFF\""), d24), "want UTF-8"},
         {safetensors("{" + std::string(40, 'x'), ""), "header: byte 1"},
         {safetensors(good.substr(0, good.size() - 1), d24), "got the end"},
         {safetensors(good + "x", d24), "nothing after the value"},
         {safetensors(nested, ""), "at most 32"},
         {safetensors(many + "}", ""), "tensor 0: dtype: it is missing"},
-        {safetensors("{" + a + "," + replace(b, "\"b\"", "\"a\"") + "}", d24), "key \"a\" twice"},
-        {safetensors(replace(good, "\"shape\":[2]", "\"shape\":[9],\"shape\":[2]"), d24), "\"shape\" twice"},
-        {safetensors(replace(good, "F32", "F33"), d24), "tensor a: dtype: got F33"},
-        {safetensors(replace(good, "\"F32\"", "32"), d24), "dtype: got 32, want a string"},
+        {safetensors("{" + a + "," + replaced(b, "\"b\"", "\"a\"") + "}", d24), "key \"a\" twice"},
+        {safetensors(replaced(good, "\"shape\":[2]", "\"shape\":[9],\"shape\":[2]"), d24), "\"shape\" twice"},
+        {safetensors(replaced(good, "F32", "F33"), d24), "tensor a: dtype: got F33"},
+        {safetensors(replaced(good, "\"F32\"", "32"), d24), "dtype: got 32, want a string"},
         {safetensors("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,24]}}", d24), "shape: it is missing"},
         {safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":[6]}}", d24), "data_offsets: it is missing"},
         {safetensors("{\"a\":3}", d24), "it is missing"},
@@ -520,7 +498,7 @@ TEST(malicious_safetensors) {
 }
 
 TEST(truncations_and_flips_of_a_safetensors_file_do_no_harm) {
-    TempFolder dir;
+    Folder dir;
     const Arena arena = arena_layout({{"wte", 4, 3, 3, false, 0, true}, {"proj", 2, 2, 2, true, 0, true}});
     std::vector<float> w = fill(arena, 1);
     uint64_t bytes;
@@ -544,7 +522,7 @@ TEST(truncations_and_flips_of_a_safetensors_file_do_no_harm) {
 // ---------------------------------------------------------------------------------------------------- checkpoints
 
 TEST(save_and_find) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     EXPECT(find_checkpoint(dir.path).empty() && find_checkpoint(dir / "absent").empty(), "never saved");
     synced.clear();
@@ -552,19 +530,19 @@ TEST(save_and_find) {
     expect_synced(dir.path);
     EXPECT(folder == dir / "ckpt/step_00001000" && find_checkpoint(dir.path) == folder &&
                verify_checkpoint(folder, true).empty(), "%s", folder.c_str());
-    EXPECT(read_file(dir / "ckpt/latest") == "step_00001000\n", "latest");
+    EXPECT_EQ(read_file(dir / "ckpt/latest"), "step_00001000\n");
     const std::vector<std::string> want = {
         "DONE",       "config.json",    "model.safetensors",    "optim.safetensors",
         "state.json", "tokenizer.json", "tokenizer_config.json"};
     EXPECT(list_directory(folder) == want && list_directory(dir / "ckpt").size() == 2, "files");
     std::vector<float> back(s.arena.n, NAN);
     read_safetensors(folder + "/model.safetensors", s.arena, {{"", back.data()}});
-    EXPECT(back == s.w, "weights");
+    EXPECT_EQ(back, s.w);
     EXPECT(resolve_model_folder(dir.path) == folder && resolve_model_folder(folder + "/") == folder, "resolve");
-    EXPECT(read_file(folder + "/config.json") == s.files().config_json, "config.json");
+    EXPECT_EQ(read_file(folder + "/config.json"), s.files().config_json);
     EXPECT(read_file(folder + "/tokenizer_config.json") == "{}\n", "tokenizer_config.json");
 
-    TempFolder other;  // the same state gives the same bytes: no time, no host, no path
+    Folder other;  // the same state gives the same bytes: no time, no host, no path
     s.save(other.path, 1000);
     for (const std::string& name : want)
         EXPECT(read_file(folder + "/" + name) == read_file(other / ("ckpt/step_00001000/" + name)), "%s differs",
@@ -572,17 +550,17 @@ TEST(save_and_find) {
 }
 
 TEST(done_file_layout) {
-    TempFolder dir;
+    Folder dir;
     const std::string folder = Sample().save(dir.path, 12), done = read_file(folder + "/DONE");
     EXPECT(done.starts_with("lockstep checkpoint 1\nstep 12\n"), "%s", done.c_str());
     const std::string state = read_file(folder + "/state.json");
-    EXPECT(done.find(format("\n%08x %zu state.json\n", crc32c(0, state.data(), state.size()), state.size())) !=
-               std::string::npos, "%s", done.c_str());
+    const std::string line = format("\n%08x %zu state.json\n", crc32c(0, state.data(), state.size()), state.size());
+    EXPECT(has(done, line), "%s", done.c_str());
     EXPECT(done.ends_with(format("\ncrc %08x\n", crc32c(0, done.data(), done.size() - 13))), "%s", done.c_str());
 }
 
 TEST(without_tokenizer) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     CheckpointFiles f = s.files();
     f.texts.clear();
@@ -593,7 +571,7 @@ TEST(without_tokenizer) {
 
 // What a resume reads: the weights and the optimizer's state, and no other optimizer's.
 TEST(read_state_of_this_run) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     const std::string folder = s.save(dir.path, 5);
     std::vector<float> w(s.arena.n, NAN), m(s.arena.n, NAN), v(s.arena.n, NAN);
@@ -609,14 +587,14 @@ TEST(read_state_of_this_run) {
     const std::string without = write_checkpoint(dir.path, 6, stateless, 0);
     std::fill(w.begin(), w.end(), NAN);
     read_state(without, s.arena, {{"", w.data()}});
-    EXPECT(w == s.w, "weights alone");
+    EXPECT_EQ(w, s.w);
     expect_error(kExitBadContent, "optim.safetensors: got other tensors",
                  [&] { read_state(without, s.arena, {{"", w.data()}, {"exp_avg", m.data()}}); });
 }
 
 // Arrays with a number per row or column of a matrix: shapes in the file, and the same values back.
 TEST(state_of_rows_and_columns) {
-    TempFolder dir;
+    Folder dir;
     Sample s;
     std::vector<TensorSpec> table = gpt2_table();
     table[0].parts = {{"top.weight", 100}, {"rest.weight", kV - 100}};
@@ -638,7 +616,7 @@ TEST(state_of_rows_and_columns) {
     for (size_t k = 0; k < 3; k++) read.push_back({specs[k].name, back[k].data(), &arenas[k]});
     const std::string folder = write_checkpoint(dir.path, 1, files, 0);
     read_state(folder, s.arena, read);
-    EXPECT(back == values, "values");
+    EXPECT_EQ(back, values);
     const SafeTensors state = open_safetensors(folder + "/optim.safetensors");
     const auto shape = [&](const std::string& name) {
         const auto found = std::ranges::find(state.tensors, name, &SafeTensor::name);
@@ -658,7 +636,7 @@ TEST(state_of_rows_and_columns) {
 }
 
 TEST(every_flipped_bit_is_found) {
-    TempFolder dir;
+    Folder dir;
     const std::string folder = Sample().save(dir.path, 5);
     std::vector<std::pair<std::string, std::string>> files;
     size_t total = 0;
@@ -673,7 +651,7 @@ TEST(every_flipped_bit_is_found) {
         restore(folder + "/" + name, changed);
         const std::string why = verify_checkpoint(folder, true);
         EXPECT(!why.empty(), "%s byte %zu bit %d: not found", name.c_str(), byte, bit);
-        EXPECT(why.find(name) != std::string::npos, "%s byte %zu: %s", name.c_str(), byte, why.c_str());
+        EXPECT(has(why, name), "%s byte %zu: %s", name.c_str(), byte, why.c_str());
         restore(folder + "/" + name, content);
     };
     for (int i = 0; i < 1000; i++) {  // anywhere; most of it is optim.safetensors
@@ -688,15 +666,15 @@ TEST(every_flipped_bit_is_found) {
 }
 
 TEST(every_truncation_is_found) {
-    TempFolder dir;
+    Folder dir;
     const std::string folder = Sample().save(dir.path, 5);
     for (const std::string& name : list_directory(folder)) {
         const std::string path = folder + "/" + name, content = read_file(path);
         const size_t stride = content.size() > 5000 ? content.size() / 100 : 1;
         for (size_t n = 0; n < content.size(); n += stride) {
-            EXPECT(truncate(path.c_str(), off_t(n)) == 0, "truncate");
+            EXPECT_EQ(truncate(path.c_str(), off_t(n)), 0);
             const std::string why = verify_checkpoint(folder, false);  // sizes are enough
-            EXPECT(why.find(name) != std::string::npos, "%s at %zu: %s", name.c_str(), n, why.c_str());
+            EXPECT(has(why, name), "%s at %zu: %s", name.c_str(), n, why.c_str());
             restore(path, content);
         }
         restore(path, content + "x");
@@ -708,7 +686,7 @@ TEST(every_truncation_is_found) {
 
 // If no file can be opened, this says nothing about the checkpoint. The resume must not take an older one.
 TEST(cannot_be_read_is_not_bad) {
-    TempFolder dir;
+    Folder dir;
     const std::string folder = Sample().save(dir.path, 5);
     rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
@@ -721,59 +699,58 @@ TEST(cannot_be_read_is_not_bad) {
         why = e.message;
     }
     setrlimit(RLIMIT_NOFILE, &files);
-    EXPECT(why.find("Too many open files") != std::string::npos, "%s", why.c_str());
+    EXPECT(has(why, "Too many open files"), "%s", why.c_str());
 }
 
 TEST(broken_newest_falls_back) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     for (const int step : {10, 20, 30, 40, 50}) s.save(dir.path, step);
     const auto at = [&](int step) { return dir / ("ckpt/" + step_name(step)); };
     EXPECT(unlink((at(50) + "/DONE").c_str()) == 0 && unlink((at(40) + "/state.json").c_str()) == 0, "unlink");
-    EXPECT(rename((at(20) + "/optim.safetensors").c_str(), (at(30) + "/optim.safetensors").c_str()) == 0,
-           "rename");  // the same bytes: 30 stays whole
-    EXPECT(find_checkpoint(dir.path) == at(30), "%s", find_checkpoint(dir.path).c_str());
+    EXPECT_EQ(rename((at(20) + "/optim.safetensors").c_str(), (at(30) + "/optim.safetensors").c_str()),
+              0);  // the same bytes: 30 stays whole
+    EXPECT_EQ(find_checkpoint(dir.path), at(30));
     EXPECT(verify_checkpoint(at(50), false).ends_with("DONE: No such file or directory") &&
-               verify_checkpoint(at(40), false).ends_with("state.json: No such file or directory"), "reasons");
+               verify_checkpoint(at(40), false).ends_with("state.json: No such file or directory"));
     write_file_atomic(dir / "ckpt/latest", "step_00000050\n");  // latest is for people: not believed
-    EXPECT(find_checkpoint(dir.path) == at(30), "latest");
+    EXPECT_EQ(find_checkpoint(dir.path), at(30));
     unlink((at(30) + "/model.safetensors").c_str());
-    EXPECT(mkfifo((at(30) + "/model.safetensors").c_str(), 0600) == 0, "mkfifo");
+    EXPECT_EQ(mkfifo((at(30) + "/model.safetensors").c_str(), 0600), 0);
     EXPECT(verify_checkpoint(at(30), true).ends_with("want a regular file"), "%s",
            verify_checkpoint(at(30), true).c_str());
-    EXPECT(find_checkpoint(dir.path) == at(10), "10 is left");
+    EXPECT_EQ(find_checkpoint(dir.path), at(10));
     remove_tree(at(10));
     expect_error(kExitBadContent, "none of 4 checkpoints is whole", [&] { find_checkpoint(dir.path); });
     expect_error(kExitBadContent, "bad checkpoint", [&] { resolve_model_folder(at(40)); });
 }
 
 TEST(done_of_another_step_or_version) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     const std::string a = s.save(dir.path, 1), b = s.save(dir.path, 2), good = read_file(a + "/DONE");
-    write_plain(a + "/DONE", read_file(b + "/DONE"));
-    EXPECT(verify_checkpoint(a, true) == "DONE: it is of step 2", "%s", verify_checkpoint(a, true).c_str());
+    put(a + "/DONE", read_file(b + "/DONE"));
+    EXPECT_EQ(verify_checkpoint(a, true), "DONE: it is of step 2");
     const auto sealed = [](std::string text) {
         return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
     };
     const std::string body = good.substr(0, good.size() - 13);
     const auto why = [&](const std::string& text) {
-        write_plain(a + "/DONE", text);
+        put(a + "/DONE", text);
         return verify_checkpoint(a, true);
     };
     EXPECT(why(sealed(body)).empty(), "negative control");
-    EXPECT(why(sealed(replace(body, "checkpoint 1", "checkpoint 2"))).find("another version") != std::string::npos,
-           "version");
+    EXPECT(why(sealed(replaced(body, "checkpoint 1", "checkpoint 2"))).find("another version") != std::string::npos);
     EXPECT(!why(sealed(body + "something else\n")).empty() &&
-               !why(sealed(replace(body, "step 1", "step 01"))).empty() && !why("").empty(), "extra lines");
-    EXPECT(!why(sealed(replace(body, "state.json", "../state.json"))).empty(), "a path");
+               !why(sealed(replaced(body, "step 1", "step 01"))).empty() && !why("").empty());
+    EXPECT(!why(sealed(replaced(body, "state.json", "../state.json"))).empty(), "a path");
     EXPECT(!why(std::string(100000, 'x')).empty(), "large");
     unlink((a + "/DONE").c_str());
     EXPECT(symlink("state.json", (a + "/DONE").c_str()) == 0 && !verify_checkpoint(a, false).empty(), "a link");
 }
 
 TEST(keep_retires_the_oldest_whole_ones) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     const auto steps = [&] {
         std::string text;
@@ -786,27 +763,27 @@ TEST(keep_retires_the_oldest_whole_ones) {
     s.save(dir.path, 10, 2);
     s.save(dir.path, 20, 2);
     s.save(dir.path, 30, 2);
-    EXPECT(steps() == "020 030 ", "%s", steps().c_str());
+    EXPECT_EQ(steps(), "020 030 ");
     unlink((dir / "ckpt/step_00000030/DONE").c_str());  // the run went on from 20; 30 is broken
     s.save(dir.path, 40, 2);
-    EXPECT(steps() == "020 030 040 ", "a broken one neither counts nor goes: %s", steps().c_str());
+    EXPECT_EQ(steps(), "020 030 040 ");
     s.save(dir.path, 50, 1);
-    EXPECT(steps() == "030 050 ", "%s", steps().c_str());
+    EXPECT_EQ(steps(), "030 050 ");
     s.save(dir.path, 30, 1);  // saved over the broken one
-    EXPECT(steps() == "030 050 ", "a newer one of an abandoned branch stays: %s", steps().c_str());
+    EXPECT_EQ(steps(), "030 050 ");
     EXPECT(verify_checkpoint(dir / "ckpt/step_00000030", true).empty(), "30");
     s.save(dir.path, 60, 0);
     go_on_from(dir.path, 30, -1);
     EXPECT(steps() == "030 050 060 " && find_checkpoint(dir.path) == dir / "ckpt/step_00000030", "latest decides");
     s.save(dir.path, 60, 1);
-    EXPECT(steps() == "060 ", "%s", steps().c_str());
-    TempFolder all;
+    EXPECT_EQ(steps(), "060 ");
+    Folder all;
     for (const int step : {1, 2, 3, 4}) s.save(all.path, step, 0);
     EXPECT(list_directory(all / "ckpt").size() == 5, "keep 0 keeps all");
 }
 
 TEST(the_best_one_stays) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     const auto save = [&](int64_t step, int64_t best, int keep = 1) {
         CheckpointFiles files = s.files();
@@ -819,11 +796,11 @@ TEST(the_best_one_stays) {
     EXPECT(list() == (Names{"latest", "step_00000010"}), "none is the best");
     EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best" &&
                checkpoint_named(dir / "ckpt/latest/") == dir / "ckpt/step_00000010" &&
-               checkpoint_named(dir.path + "/") == dir.path, "names");
+               checkpoint_named(dir.path + "/") == dir.path);
     save(20, 20);
     for (const int step : {30, 40}) save(step, 20);
     EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000040"}), "kept, and not counted");
-    EXPECT(resolve_model_folder(dir / "ckpt/best") == dir / "ckpt/step_00000020", "resolved");
+    EXPECT_EQ(resolve_model_folder(dir / "ckpt/best"), dir / "ckpt/step_00000020");
     EXPECT(read_file(dir / "ckpt/best") == "step_00000020\n" && find_checkpoint(dir.path).ends_with("40"), "best");
     save(50, 45);  // the save of step 45 failed
     EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000050"}) &&
@@ -843,14 +820,14 @@ TEST(the_best_one_stays) {
     go_on_from(dir.path, 70, -1);
     EXPECT(!file_exists(dir / "ckpt/best"), "it is of a later step");
     for (const char* text : {"", "step_70", "../step_00000060", "step_00000060x\n"}) {
-        write_plain(dir / "ckpt/best", text);
+        put(dir / "ckpt/best", text);
         EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best", "%s", text);
         expect_error(kExitNoInput, "ckpt/best", [&] { resolve_model_folder(dir / "ckpt/best"); });
     }
 }
 
 TEST(saving_the_same_step_again) {
-    TempFolder dir;
+    Folder dir;
     Sample s;
     s.save(dir.path, 7, 2);
     s.w[0] = 42;
@@ -861,7 +838,7 @@ TEST(saving_the_same_step_again) {
 }
 
 TEST(stale_folders_are_removed_and_never_found) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     s.save(dir.path, 1);
     EXPECT(rename((dir / "ckpt/step_00000001").c_str(), (dir / "ckpt/.tmp_step_00000001").c_str()) == 0,
@@ -869,23 +846,23 @@ TEST(stale_folders_are_removed_and_never_found) {
     EXPECT(find_checkpoint(dir.path).empty(), "not found, and no error: it never existed");
     make_directories(dir / "ckpt/.del_step_00000009/x");
     make_directories(dir / "ckpt/.bad_step_00000009");  // of an older program
-    write_plain(dir / "ckpt/latest.tmp123", "x");
+    put(dir / "ckpt/latest.tmp123", "x");
     s.save(dir.path, 1);
     EXPECT(list_directory(dir / "ckpt") == (std::vector<std::string>{".bad_step_00000009", "latest", "step_00000001"}),
            "stale ones are gone, bad ones stay");
 }
 
 TEST(unknown_extra_files_are_ignored) {
-    TempFolder dir;
+    Folder dir;
     const std::string folder = Sample().save(dir.path, 1);
-    write_plain(folder + "/notes.txt", "x");
+    put(folder + "/notes.txt", "x");
     make_directories(dir / "ckpt/step_backup");
     make_directories(dir / "ckpt/step_00000002x");
     EXPECT(verify_checkpoint(folder, true).empty() && find_checkpoint(dir.path) == folder, "extra");
 }
 
 TEST(a_full_disk_leaves_the_old_ones) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     s.save(dir.path, 1);
     std::signal(SIGXFSZ, SIG_IGN);
@@ -911,7 +888,7 @@ TEST(a_full_disk_leaves_the_old_ones) {
 }
 
 TEST(no_space_on_a_small_file_system) {
-    TempFolder dir;
+    Folder dir;
     const std::string small = dir / "small";
     make_directories(small);
     if (mount("none", small.c_str(), "tmpfs", 0, "size=512k") != 0)
@@ -926,12 +903,12 @@ TEST(no_space_on_a_small_file_system) {
                 s.save(small, 2 + i, 0);
             } catch (const Error& e) {
                 full = 2 + i;
-                EXPECT(e.code == kExitWrite && e.message.find("no space for a checkpoint") != std::string::npos,
+                EXPECT(e.code == kExitWrite && has(e.message, "no space for a checkpoint"),
                        "%d %s", e.code, e.message.c_str());
             }
         }
         EXPECT(full > 0, "512 KiB were enough");
-        EXPECT(find_checkpoint(small) == small + "/ckpt/" + step_name(full - 1), "the one before");
+        EXPECT_EQ(find_checkpoint(small), small + "/ckpt/" + step_name(full - 1));
         for (const std::string& name : list_directory(small + "/ckpt"))
             EXPECT(name[0] != '.', "%s stays", name.c_str());
     } catch (const TestFailure& f) {
@@ -947,12 +924,12 @@ TEST(no_space_on_a_small_file_system) {
 // times. What it announced through the pipe must be there, whole; whatever else is there, the newest is found without
 // help.
 TEST(kill_9_at_random_moments) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     int64_t next = 1, announced = 0;
     for (int round = 0; round < 30; round++) {
         int channel[2];
-        EXPECT(pipe(channel) == 0, "pipe");
+        EXPECT_EQ(pipe(channel), 0);
         const pid_t child = fork();
         if (child == 0) {
             for (int64_t step = next;; step++) {
@@ -1003,7 +980,7 @@ TEST(kill_9_at_random_moments) {
 // ---------------------------------------------------------------------------------------------------- the saver
 
 namespace {
-struct SaverFolder : TempFolder {
+struct SaverFolder : Folder {
     Sample s;
     Saver* saver;
     explicit SaverFolder(bool copy = true) : saver(saver_create(s.files(), copy, path, 0)) {}
@@ -1037,21 +1014,21 @@ TEST(saver_writes_what_it_copied) {
 
 TEST(saver_tells_errors_and_goes_on) {
     SaverFolder f(false);
-    write_plain(f / "ckpt", "a file where the folder should be");
+    put(f / "ckpt", "a file where the folder should be");
     f.start(1);
-    EXPECT(saver_result(f.saver).error.code == kExitWrite, "refused");
+    EXPECT_EQ(saver_result(f.saver).error.code, kExitWrite);
     unlink((f / "ckpt").c_str());
     f.start(2);
     while (!saver_ready(f.saver)) usleep(1000);
-    EXPECT(saver_result(f.saver).error.code == 0 && find_checkpoint(f.path) == f / "ckpt/step_00000002",
-           "the next one");
+    EXPECT(saver_result(f.saver).error.code == 0 &&
+               find_checkpoint(f.path) == f / "ckpt/step_00000002");
 }
 
 TEST(the_last_save_is_tried_again) {
     SaverFolder f;
-    write_plain(f / "ckpt", "x");
+    put(f / "ckpt", "x");
     f.start(1);
-    EXPECT(saver_retry(f.saver, 0, [] { return false; }).error.code == kExitWrite, "no patience");
+    EXPECT_EQ(saver_retry(f.saver, 0, [] { return false; }).error.code, kExitWrite);
     f.start(2);
     int asked = 0;
     EXPECT(saver_retry(f.saver, 1e6, [&] { return ++asked > 4; }).error.code == kExitWrite && asked >= 5,
@@ -1070,13 +1047,13 @@ TEST(the_last_save_is_tried_again) {
 }
 
 TEST(resolve_model_folder_says_what_is_there) {
-    TempFolder dir;
+    Folder dir;
     expect_error(kExitNoInput, "does not exist", [&] { resolve_model_folder(dir / "absent"); });
     expect_error(kExitNoInput, "it has none; want a run", [&] { resolve_model_folder(dir.path); });
-    write_plain(dir / "pytorch_model.bin", "x");
+    put(dir / "pytorch_model.bin", "x");
     expect_error(kExitNoInput, "with model.safetensors", [&] { resolve_model_folder(dir.path); });
     expect_error(kExitNoInput, "want a run", [&] { resolve_model_folder(dir / "pytorch_model.bin"); });
-    write_plain(dir / "model.safetensors", "x");
+    put(dir / "model.safetensors", "x");
     EXPECT(resolve_model_folder(dir.path) == dir.path, "a Hugging Face folder");
     make_directories(dir / "run/ckpt");
     expect_error(kExitNoInput, "want a run that has saved", [&] { resolve_model_folder(dir / "run"); });
@@ -1107,7 +1084,7 @@ Output run_tool(const std::string& arguments) {
 
 void expect_output(int code, const std::string& part, const std::string& arguments) {
     const Output out = run_tool(arguments);
-    EXPECT(out.code == code && out.text.find(part) != std::string::npos, "%s: code %d, want %d: %s; want ...%s...",
+    EXPECT(out.code == code && has(out.text, part), "%s: code %d, want %d: %s; want ...%s...",
            arguments.c_str(), out.code, code, out.text.c_str(), part.c_str());
     for (const char c : out.text)
         EXPECT(c == '\n' || (unsigned char)c >= 0x20, "%s: a control byte reaches the terminal", arguments.c_str());
@@ -1115,7 +1092,7 @@ void expect_output(int code, const std::string& part, const std::string& argumen
 }  // namespace
 
 TEST(export_llmc_by_hand) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     s.save(dir.path, 1);
     expect_output(0, "bytes", "export " + dir.path + " --llmc " + (dir / "m.bin"));
@@ -1123,7 +1100,7 @@ TEST(export_llmc_by_hand) {
     int32_t head[8];
     std::memcpy(head, file.data(), sizeof head);
     const int32_t want[8] = {20240326, 3, int(kT), int(kV), kBlocks, 2, int(kC), 384};
-    EXPECT(std::memcmp(head, want, sizeof head) == 0, "header");
+    EXPECT_EQ(std::memcmp(head, want, sizeof head), 0);
     const auto at = [&](size_t i) {
         float x;
         std::memcpy(&x, file.data() + 1024 + 4 * i, 4);
@@ -1147,16 +1124,16 @@ TEST(export_llmc_by_hand) {
                i);
     for (size_t i = 0; i < kC * kC; i++)
         EXPECT(at(proj + i) == value("transformer.h.0.attn.c_proj.weight", i), "attprojw: [%zu]", i);
-    EXPECT(file.size() == 1024 + 4 * (384 * kC + kT * kC + kBlocks * (12 * kC * kC + 13 * kC) + 2 * kC), "size %zu",
-           file.size());
-    EXPECT(at((file.size() - 1024) / 4 - 1) == value("transformer.ln_f.bias", kC - 1), "the last value");
+    EXPECT_EQ(file.size(),
+              1024 + 4 * (384 * kC + kT * kC + kBlocks * (12 * kC * kC + 13 * kC) + 2 * kC));
+    EXPECT_EQ(at((file.size() - 1024) / 4 - 1), value("transformer.ln_f.bias", kC - 1));
     expect_output(0, "llm.c model, fp32", "info " + (dir / "m.bin"));
-    EXPECT(truncate((dir / "m.bin").c_str(), off_t(file.size() - 4)) == 0, "truncate");
+    EXPECT_EQ(truncate((dir / "m.bin").c_str(), off_t(file.size() - 4)), 0);
     expect_output(65, "for its header's shape", "info " + (dir / "m.bin"));
 }
 
 TEST(export_gguf_by_hand) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     s.save(dir.path, 1);
     expect_output(0, "m.gguf.Modelfile", "export " + dir.path + " --type f32 --gguf=" + (dir / "m.gguf"));
@@ -1193,13 +1170,13 @@ TEST(export_gguf_by_hand) {
     check("blk.1.ffn_up.bias", "transformer.h.1.mlp.c_fc.bias", 0, 4 * kC);
     check("output_norm.bias", "transformer.ln_f.bias", 0, kC);
     expect_output(0, "GGUF version 3", "info " + (dir / "m.gguf"));
-    EXPECT(truncate((dir / "m.gguf").c_str(), off_t(file.size() - 32)) == 0, "truncate");
+    EXPECT_EQ(truncate((dir / "m.gguf").c_str(), off_t(file.size() - 32)), 0);
     expect_output(65, "end beyond the file", "info " + (dir / "m.gguf"));
 }
 
 // What --init reads of the files that export wrote: the same weights, sizes and tokenizer.
 TEST(model_files_read_back) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     const std::string folder = s.save(dir.path, 1), gguf = dir / "m.gguf", llmc = dir / "m.bin";
     expect_output(0, "bytes", "export " + dir.path + " --type f32 --gguf " + gguf + " --llmc " + llmc);
@@ -1223,7 +1200,7 @@ TEST(model_files_read_back) {
 // A value of another type is read where it says the same, and refused with its key where it does not: it is never as if
 // the key were absent.
 TEST(gguf_values_of_other_types) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     s.save(dir.path, 1);
     expect_output(0, "bytes", "export " + dir.path + " --type f32 --gguf " + (dir / "m.gguf"));
@@ -1234,24 +1211,24 @@ TEST(gguf_values_of_other_types) {
         const size_t at = file.find(key) + key.size();
         std::string head = file.substr(0, at) + bytes_of(type) + value + file.substr(at + 4 + old, end - at - 4 - old);
         head.resize(round_up<size_t>(head.size(), 32));
-        write_plain(dir / "x.gguf", head + file.substr(data));
+        put(dir / "x.gguf", head + file.substr(data));
         const ModelFile model = open_model_file(dir / "x.gguf");
         std::vector<float> values(s.arena.n);
         read_model_file(dir / "x.gguf", s.arena, s.arena, values.data(), dir / "scratch");
-        EXPECT(values == s.w, "the weights");
+        EXPECT_EQ(values, s.w);
         return model.config_json;
     };
     const std::string epsilon = "gpt2.attention.layer_norm_epsilon", length = "gpt2.context_length";
     const std::string as_text = bytes_of(uint64_t(4)) + "1e-3", of_texts = bytes_of(8u) + bytes_of(uint64_t(0));
-    EXPECT(read(epsilon, 4, 12, bytes_of(1e-3)).find("\"layer_norm_epsilon\":0.001,") != std::string::npos, "double");
-    EXPECT(read(epsilon, 4, 6, bytes_of(1e-3f)).find("\"layer_norm_epsilon\":0.001,") != std::string::npos, "float");
+    EXPECT(has(read(epsilon, 4, 12, bytes_of(1e-3)), "\"layer_norm_epsilon\":0.001,"), "double");
+    EXPECT(has(read(epsilon, 4, 6, bytes_of(1e-3f)), "\"layer_norm_epsilon\":0.001,"), "float");
     const std::string eight = format("\"n_positions\":%zu,", kT);
     const std::pair<uint32_t, std::string> wholes[] = {
         {0, bytes_of(uint8_t(kT))}, {1, bytes_of(int8_t(kT))}, {2, bytes_of(uint16_t(kT))}, {3, bytes_of(int16_t(kT))},
         {5, bytes_of(int32_t(kT))}, {10, bytes_of(uint64_t(kT))}, {11, bytes_of(int64_t(kT))},
         {6, bytes_of(float(kT))}};
     for (const auto& [type, value] : wholes)
-        EXPECT(read(length, 4, type, value).find(eight) != std::string::npos, "type %u", type);
+        EXPECT(has(read(length, 4, type, value), eight), "type %u", type);
     const std::pair<uint32_t, std::string> bad[] = {
         {6, bytes_of(NAN)}, {6, bytes_of(INFINITY)}, {12, bytes_of(double(NAN))}, {12, bytes_of(-double(INFINITY))},
         {7, "\1"}, {8, as_text}, {9, of_texts}};
@@ -1274,8 +1251,8 @@ TEST(gguf_values_of_other_types) {
 TEST(gguf_names) {
     EXPECT(gguf_name("transformer.h.11.attn.c_proj.bias") == "blk.11.attn_output.bias", "a block of GPT-2");
     EXPECT(gguf_name("model.layers.2.self_attn.q_norm.weight") == "blk.2.attn_q_norm.weight", "a layer of Qwen3");
-    EXPECT(gguf_name("model.norm.weight") == "output_norm.weight" && gguf_name("lm_head.weight") == "output.weight",
-           "outside of layers");
+    EXPECT(gguf_name("model.norm.weight") == "output_norm.weight" &&
+               gguf_name("lm_head.weight") == "output.weight");
     EXPECT(gguf_name("model.layers.2.norm2.weight").empty() && gguf_name("x").empty(), "unknown");
     EXPECT(gguf_keys("lstm").empty() && gguf_keys("qwen3").size() == gguf_keys("llama").size(), "architectures");
     for (const ModelInfo* model : all_models())
@@ -1284,7 +1261,7 @@ TEST(gguf_names) {
 
 // The matrices of other types: one whose rows are too short for q8_0's blocks is f16, the table of positions is f32.
 TEST(export_gguf_types) {
-    TempFolder dir;
+    Folder dir;
     Sample s;
     const auto tensor = [&](const std::string& name) {
         for (size_t t = 0; t < s.arena.tensors.size(); t++)
@@ -1340,13 +1317,13 @@ TEST(export_gguf_types) {
     EXPECT(!file_exists(dir / "l.gguf") && !file_exists(dir / "l.gguf.Modelfile"), "nothing is written");
     expect_output(0, "bytes", "export " + (dir / "large") + " --type bf16 --gguf " + (dir / "l.gguf"));
     expect_output(2, "l.gguf: it exists", "export " + dir.path + " --gguf " + (dir / "l.gguf"));
-    EXPECT(::unlink((dir / "l.gguf").c_str()) == 0, "unlink");
+    EXPECT_EQ(::unlink((dir / "l.gguf").c_str()), 0);
     expect_output(2, "l.gguf.Modelfile: it exists", "export " + dir.path + " --gguf " + (dir / "l.gguf"));
     expect_output(2, "--type: got q4_0, want f16, f32", "export " + dir.path + " --gguf x.gguf --type q4_0");
 }
 
 TEST(export_hf_and_its_command_line) {
-    TempFolder dir;
+    Folder dir;
     const Sample s;
     const std::string folder = s.save(dir.path, 1), hf = dir / "hf";
     expect_output(0, "Hugging Face folder of step_00000001", "export " + dir.path + " --hf " + hf);
@@ -1366,13 +1343,13 @@ TEST(export_hf_and_its_command_line) {
     expect_output(74, "cannot", "export " + dir.path + " --llmc " + (dir / "no/such/folder.bin"));
     restore(folder + "/model.safetensors", read_file(folder + "/optim.safetensors"));
     expect_output(65, "bad checkpoint", "export " + folder + " --hf " + (dir / "y"));
-    restore(hf + "/config.json", replace(read_file(hf + "/config.json"), "\"n_layer\": 2", "\"n_layer\": 4096"));
+    restore(hf + "/config.json", replaced(read_file(hf + "/config.json"), "\"n_layer\": 2", "\"n_layer\": 4096"));
     expect_output(65, "config.json: got a model of", "export " + hf + " --hf " + (dir / "z"));
     EXPECT(!file_exists(dir / "x") && !file_exists(dir / "y") && !file_exists(dir / "z"), "nothing is written");
 }
 
 TEST(info_names_what_it_sees) {
-    TempFolder dir;
+    Folder dir;
     const std::string folder = Sample().save(dir.path, 1);
     expect_output(0, "complete, all checksums right", "info " + dir.path);
     expect_output(0, "10,784 parameters", "info " + folder);
@@ -1397,13 +1374,13 @@ TEST(info_names_what_it_sees) {
          "ends inside the header"},
         {"z.gz", "\x1f\x8b\x08 and more", 65, "got a gzip file"}};
     for (const auto& f : files) {
-        write_plain(dir / f.name, f.content);
+        put(dir / f.name, f.content);
         expect_output(f.code, f.part, "info " + (dir / f.name));
     }
     // llm.c's header whose parameter count wraps to 0 (T=64, L=4, C=2^30, padded vocabulary -118) passes for a model
     // elsewhere.
     int32_t head[256] = {20240326, 3, 64, 50257, 4, 1, 1 << 30, -118};
-    write_plain(dir / "wraps.bin", std::string(reinterpret_cast<const char*>(head), sizeof head));
+    put(dir / "wraps.bin", std::string(reinterpret_cast<const char*>(head), sizeof head));
     expect_output(65, "n_embd: got 1073741824", "info " + (dir / "wraps.bin"));
     for (int i = 0; i < 60; i++) {  // noise behind every magic: an answer or an error, never a crash
         std::string noise(size_t(random_bits() % 400), '\0');
@@ -1411,7 +1388,7 @@ TEST(info_names_what_it_sees) {
         const char* magic[] = {"GGUF\3", "\x93NUMPY\1", "{\"", "\x46\xd7\x34\x01", "", "[", "\x98\xd7\x34\x01"};
         const char* names[] = {"n.gguf", "n.npy", "n.json", "n.bin", "n.safetensors", "n.jsonl", "n.bpe"};
         const std::string path = dir / names[random_bits() % 7];
-        write_plain(path, magic[random_bits() % 7] + noise);
+        put(path, magic[random_bits() % 7] + noise);
         const Output out = run_tool("info " + path);
         EXPECT(out.code == 0 || out.code == 65, "code %d: %s", out.code, out.text.c_str());
     }

@@ -174,17 +174,11 @@ std::string all_said(const Outcome& o) {
 void expect_success(const Outcome& o) {
     for (const int code : o.code) EXPECT(code == 0, "%s", all_said(o).c_str());
 }
-size_t count(const std::string& text, const std::string& part) {
-    size_t n = 0;
-    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) n++;
-    return n;
-}
 // Rank i of the outcome ended with this code and said exactly one error line, with `part` in it.
 void expect_end(const Outcome& o, size_t i, int code, const std::string& part) {
     EXPECT(o.code[i] == code, "rank %zu: want code %d: %s", i, code, all_said(o).c_str());
-    EXPECT(o.said[i].find(part) != std::string::npos, "rank %zu: want \"%s\": %s", i, part.c_str(),
-           all_said(o).c_str());
-    EXPECT(count(o.said[i], ": error: ") == 1, "rank %zu: want one error line: %s", i, all_said(o).c_str());
+    EXPECT(has(o.said[i], part), "rank %zu: want \"%s\": %s", i, part.c_str(), all_said(o).c_str());
+    EXPECT(count_of(o.said[i], ": error: ") == 1, "rank %zu: want one error line: %s", i, all_said(o).c_str());
 }
 // An error of a rank's own: all end with its code, and rank 0 alone says it.
 void expect_abort(const Outcome& o, int code, const std::string& part) {
@@ -557,7 +551,7 @@ TEST(damage_on_the_wire) {
                  if (getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.sin_family == AF_INET)
                      sockets.push_back(fd);
              }
-             EXPECT(sockets.size() == 2, "%zu sockets", sockets.size());
+             EXPECT_EQ(sockets.size(), 2);
              EXPECT(send_all(sockets[1], &m, sizeof m, 1), "send");
          }});
     expect_abort(o, 80, "damaged on the wire: rank 1 (");
@@ -620,7 +614,7 @@ TEST(rank_claimed_twice) {
         expect_end(o, 0, 2, "rank 1 claimed twice: ");
         EXPECT(o.code[1] != 0 && o.code[2] != 0, "%s", all_said(o).c_str());
         o = run_job({.shape = s, .timeout = 1.5, .ranks = {0, 1, 0}, .body = nothing, .patience = 12});
-        const size_t second = o.said[0].find("cannot listen: ") == std::string::npos ? 2 : 0;  // the run waits on
+        const size_t second = !has(o.said[0], "cannot listen: ") ? 2 : 0;  // the run waits on
         expect_end(o, second, 69, "Address already in use");
         expect_end(o, 2 - second, 69, "peer missing: rank 2 of 3");
         expect_end(o, 1, 69, "peer missing: rank 2 of 3");
@@ -762,8 +756,8 @@ TEST(secret_file) {
     }
     unsetenv("LOCKSTEP_SECRET_FILE");
     close(fd);
-    EXPECT(secret == "hush", "got \"%s\"", secret.c_str());
-    EXPECT(complaint.find("2 LOCKSTEP_SECRET_FILE") == 0 && complaint.find("0640") != std::string::npos, "%s",
+    EXPECT_EQ(secret, "hush");
+    EXPECT(complaint.find("2 LOCKSTEP_SECRET_FILE") == 0 && has(complaint, "0640"), "%s",
            complaint.c_str());
     EXPECT(missing.find("2 LOCKSTEP_SECRET_FILE") == 0, "%s", missing.c_str());
 }
@@ -775,12 +769,12 @@ TEST(hmac_vectors) {
         for (const uint8_t b : d) s += format("%02x", b);
         return s;
     };
-    EXPECT(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")) ==
-               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7", "case 1");
-    EXPECT(hex(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
-               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", "case 2");
-    EXPECT(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")) ==
-               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54", "case 6");
+    EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
+              "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
+              "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 TEST(bad_addresses) {
@@ -802,7 +796,7 @@ TEST(bad_addresses) {
         run_job({.shape = {2, 1}, .timeout = 0.2, .ranks = {0}, .body = nothing, .patience = 20, .port = port});
     close(fd);
     unsetenv("LOCKSTEP_SECRET");
-    EXPECT(o.code[0] == 69 && o.said[0].find("no-such-host.invalid") != std::string::npos, "%s", all_said(o).c_str());
+    EXPECT(o.code[0] == 69 && has(o.said[0], "no-such-host.invalid"), "%s", all_said(o).c_str());
     expect_end(p, 0, 69, "cannot listen: 192.0.2.1:");
     expect_end(q, 0, 69, "Address already in use");
 }
@@ -924,8 +918,7 @@ TEST(nothing_left_open) {
                                         comm_shared(inner, 100000, "x");
                                         comm_destroy(inner);
                                     }
-                                    EXPECT(open_descriptors() == before, "descriptors: got %d, want %d",
-                                           open_descriptors(), before);
+                                    EXPECT_EQ(open_descriptors(), before);
                                 }}));
     FILE* f = std::fopen("/proc/net/unix", "re");
     char line[512];
@@ -1113,11 +1106,11 @@ TEST(np_runs_ranks) {
     Launched l = launch(4, 0, {"collectives"});
     EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
     l = launch(3, 3, {"fail"});
-    EXPECT(l.code == 66 && count(l.said, "no input") == 1 && l.seconds < 4, "code %d after %.1f s: %s", l.code,
+    EXPECT(l.code == 66 && count_of(l.said, "no input") == 1 && l.seconds < 4, "code %d after %.1f s: %s", l.code,
            l.seconds, l.said.c_str());
     l = launch(3, 0, {"kill"});
-    EXPECT(l.code == 69 && l.said.find("rank 1 (pid ") != std::string::npos &&
-               l.said.find("killed by signal 9") != std::string::npos, "code %d: %s", l.code, l.said.c_str());
+    EXPECT(l.code == 69 && has(l.said, "rank 1 (pid ") &&
+               has(l.said, "killed by signal 9"), "code %d: %s", l.code, l.said.c_str());
 }
 
 TEST(np_ends_stopped_ranks) {
@@ -1145,7 +1138,7 @@ TEST(np_ignored_hangup) {
 TEST(np_restarts_when_one_leaves) {
     for (const char* how : {"0", "75", "kill", "stop"}) {
         const Launched l = launch(2, 1, {"leave", how});
-        EXPECT(l.code == 69 && l.said.find("starting all 2 ranks again (1 of 1)") != std::string::npos,
+        EXPECT(l.code == 69 && has(l.said, "starting all 2 ranks again (1 of 1)"),
                "%s: code %d: %s", how, l.code, l.said.c_str());
     }
 }
@@ -1175,9 +1168,9 @@ TEST(np_restarts) {
     rmdir((d + "/ckpt").c_str());
     rmdir(dir);
     EXPECT(twice.code == 0, "code %d: %s", twice.code, twice.said.c_str());
-    EXPECT(log == "||1\n" + d + "|auto|0\n" + d + "|auto|0\n", "%s", log.c_str());
-    EXPECT(spent.code == 69 && count(log1, "\n") == 2, "code %d: %s", spent.code, log1.c_str());
-    EXPECT(fruitless.code == 69 && count(log2, "\n") == 2 && fruitless.said.find("giving up") != std::string::npos,
+    EXPECT_EQ(log, "||1\n" + d + "|auto|0\n" + d + "|auto|0\n");
+    EXPECT(spent.code == 69 && count_of(log1, "\n") == 2, "code %d: %s", spent.code, log1.c_str());
+    EXPECT(fruitless.code == 69 && count_of(log2, "\n") == 2 && has(fruitless.said, "giving up"),
            "code %d: %s %s", fruitless.code, log2.c_str(), fruitless.said.c_str());
 }
 
@@ -1212,7 +1205,7 @@ TEST(killed_supervisor_takes_its_ranks_along) {
             const size_t n = f ? std::fread(text, 1, sizeof text - 1, f) : 0;
             if (f) std::fclose(f);
             std::replace(text, text + n, '\0', ' ');
-            EXPECT(std::string(text).find("tests/comm rank signal 0") == std::string::npos, "pid %s lives: %s",
+            EXPECT(!has(std::string(text), "tests/comm rank signal 0"), "pid %s lives: %s",
                    e->d_name, text);
         }
 }

@@ -12,23 +12,7 @@
 
 namespace {
 
-struct TempFolder {
-    std::string path;
-    TempFolder() {
-        char name[] = "/tmp/test_config-XXXXXX";
-        if (!mkdtemp(name)) FAIL("no folder");
-        path = name;
-    }
-    ~TempFolder() { remove_tree(path); }
-};
-
 ModelConfig parse(const std::string& text) { return parse_config(text, "config.json"); }
-
-std::string replace(std::string text, const std::string& old, const std::string& with) {
-    const size_t at = text.find(old);
-    EXPECT(at != std::string::npos, "no %s in %s", old.c_str(), text.c_str());
-    return text.replace(at, old.size(), with);
-}
 
 // Numbers that differ from key to key, and that the model takes.
 ModelConfig some_config(const ModelInfo& info) {
@@ -64,8 +48,8 @@ Shape with_another(const ModelInfo& info, const Shape& shape, const ShapeKey& ke
 std::string without(const std::string& text, const std::string& key, const std::string& value) {
     const std::string rest = text.substr(text.find("\"" + key + "\""));
     const std::string field = rest.substr(0, rest.find_first_of(",\n"));
-    if (value.empty()) return replace(text, field + ",\n", "");
-    return replace(text, field, "\"" + key + "\": " + value);
+    if (value.empty()) return replaced(text, field + ",\n", "");
+    return replaced(text, field, "\"" + key + "\": " + value);
 }
 
 const std::string kGpt2 =
@@ -81,7 +65,7 @@ TEST(round_trip_of_every_model) {
         EXPECT(back.info == info && back.text == text, "%s: model or text", info->name);
         EXPECT(memcmp(&back.shape, &config.shape, sizeof back.shape) == 0, "%s: shape", info->name);
         EXPECT(config_json(back) == text, "%s: written again: %s", info->name, config_json(back).c_str());
-        EXPECT(config_json(config).find("\"eos_token_id\": null") != std::string::npos, "%s",
+        EXPECT(has(config_json(config), "\"eos_token_id\": null"), "%s",
                config_json(config).c_str());
     }
 }
@@ -125,15 +109,15 @@ TEST(round_trip_of_every_key) {
 TEST(config_of_a_fine_tune) {
     const std::string more = R"("eos_token_id":[3,7],"pad_token_id":9,"use_cache":true,"dtype":"bfloat16",)"
                              R"("task_specific_params":{"a": [1, {"b": null}]},"_name_or_path":"x/y")";
-    ModelConfig config = parse(replace(kGpt2, "}", "," + more + "}"));
+    ModelConfig config = parse(replaced(kGpt2, "}", "," + more + "}"));
     config.shape.T = 16;
     const std::string text = config_json(config);
     for (const char* part : {"\"eos_token_id\": [3,7],", "\"pad_token_id\": 9,", "\"use_cache\": true,",
                              "\"task_specific_params\": {\"a\": [1, {\"b\": null}]},", "\"_name_or_path\": \"x/y\",",
                              "\"n_positions\": 16,", "\"torch_dtype\": \"float32\""})
-        EXPECT(text.find(part) != std::string::npos, "no %s in %s", part, text.c_str());
+        EXPECT(has(text, part), "no %s in %s", part, text.c_str());
     for (const char* part : {"\"dtype\"", "bos_token_id"})
-        EXPECT(text.find(part) == std::string::npos, "%s in %s", part, text.c_str());
+        EXPECT(!has(text, part), "%s in %s", part, text.c_str());
     EXPECT(config_json(config, R"({"eos_token_id":5})").find("\"eos_token_id\": 5,") != std::string::npos, "changed");
 }
 
@@ -158,27 +142,27 @@ TEST(refusals_name_the_key_of_every_model) {
             expect_error(kExitBadContent, key.hf + std::string(": it is missing"),
                          [&] { parse(without(text, key.hf, "")); });
         }
-        const bool scaled = text.find("\"rope_scaling\": {") != text.npos;      // then rope_parameters are not read
+        const bool scaled = has(text, "\"rope_scaling\": {");      // then rope_parameters are not read
         for (const FixedKey& key : info->fixed(some_config(*info).shape)) {
             if (scaled && key.hf == std::string("rope_parameters")) continue;
             expect_error(kExitBadContent, key.hf + std::string(": got \"x\""), [&] {
-                parse(replace(text, format("\"%s\": %s", key.hf, key.value.c_str()), format("\"%s\": \"x\"", key.hf)));
+                parse(replaced(text, format("\"%s\": %s", key.hf, key.value.c_str()), format("\"%s\": \"x\"", key.hf)));
             });
         }
     }
 }
 
 TEST(configs_of_gpt2) {
-    const auto with = [](const std::string& more) { return replace(kGpt2, "}", "," + more + "}"); };
-    EXPECT(parse(kGpt2).shape.C == 64 && parse(kGpt2).shape.Vp == 256 && parse(kGpt2).shape.dropout == 0.1f,
-           "the smallest");
+    const auto with = [](const std::string& more) { return replaced(kGpt2, "}", "," + more + "}"); };
+    EXPECT(parse(kGpt2).shape.C == 64 && parse(kGpt2).shape.Vp == 256 &&
+               parse(kGpt2).shape.dropout == 0.1f);
     parse(with(R"("n_inner":256,"activation_function":"gelu_pytorch_tanh","layer_norm_epsilon":1e-5,)"
                R"("scale_attn_weights":true,"eos_token_id":50256)"));
     const struct { std::string text; const char* part; } bad[] = {
         {"", "byte 0"}, {"[]", "model_type: it is missing"},
-        {replace(kGpt2, "gpt2", "elsewhere"), "model_type: got \"elsewhere\""},
-        {replace(kGpt2, "gpt2", "\\u001b[2J"), "model_type: got \"\\u001b[2J\""},
-        {replace(kGpt2, "\"n_head\":2", "\"n_head\":3"), "got 3 heads for 64 channels"},
+        {replaced(kGpt2, "gpt2", "elsewhere"), "model_type: got \"elsewhere\""},
+        {replaced(kGpt2, "gpt2", "\\u001b[2J"), "model_type: got \"\\u001b[2J\""},
+        {replaced(kGpt2, "\"n_head\":2", "\"n_head\":3"), "got 3 heads for 64 channels"},
         {with("\"n_inner\":128"), "n_inner: got 128, want null"},
         {with("\"activation_function\":\"gelu\""), "activation_function: got \"gelu\""},
         {with("\"activation_function\":\"\\u001b[2J\""), "activation_function: got \"\\u001b[2J\""},
@@ -242,17 +226,17 @@ TEST(configs_of_llama) {
         {R"("head_dim":256)", "head_dim: got 256"}, {R"("rms_norm_eps":0)", "rms_norm_eps: got 0"},
     };
     for (const auto& c : bad) expect_error(kExitBadContent, c.part, [&] { parse(with(c.text)); });
-    const std::string qwen = replace(with(""), "llama", "qwen3");
+    const std::string qwen = replaced(with(""), "llama", "qwen3");
     expect_error(kExitBadContent, "num_key_value_heads: it is missing", [&] { parse(qwen); });
     expect_error(kExitBadContent, "head_dim: it is missing",
-                 [&] { parse(replace(qwen, "}", ",\"num_key_value_heads\":4}")); });
+                 [&] { parse(replaced(qwen, "}", ",\"num_key_value_heads\":4}")); });
 }
 
 TEST(a_folder) {
-    TempFolder dir;
+    Folder dir;
     expect_error(kExitNoInput, "config.json", [&] { read_config(dir.path); });
     write_file_atomic(path_join(dir.path, "config.json"), kGpt2);
-    EXPECT(read_config(dir.path).shape.T == 32, "config.json alone");
+    EXPECT_EQ(read_config(dir.path).shape.T, 32);
     write_file_atomic(path_join(dir.path, "model.safetensors"), "four");
     expect_error(kExitBadContent, "parameters, want at most 2", [&] { read_config(dir.path); });
 }

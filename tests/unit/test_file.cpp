@@ -14,17 +14,6 @@
 #include "tests/test.h"
 
 namespace {
-struct TempFolder {
-    std::string path;
-    TempFolder() {
-        const char* base = std::getenv("TMPDIR");
-        path = std::string(base ? base : "/tmp") + "/test_file.XXXXXX";
-        CHECK(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
-    }
-    ~TempFolder() { remove_tree(path); }
-    std::string operator/(const std::string& name) const { return path + "/" + name; }
-};
-
 std::string pattern(size_t n) {
     std::string s(n, '\0');
     uint32_t x = 1;
@@ -56,7 +45,7 @@ TEST(crc32c_vectors) {
                  {up, 0x46dd794e}, {down, 0x113fdb5c}};
     for (const auto& c : cases) {
         const uint32_t got = crc32c(0, c.text.data(), c.text.size());
-        EXPECT(got == c.want, "got %08x, want %08x", got, c.want);
+        EXPECT_EQ(got, c.want);
     }
 }
 
@@ -142,19 +131,19 @@ TEST(speed) {
 }
 
 TEST(reading_refuses_what_is_no_file) {
-    TempFolder dir;
+    Folder dir;
     expect_error(kExitNoInput, "No such file", [&] { InputFile(dir / "absent"); });
     expect_error(kExitNoInput, "got a folder", [&] { InputFile(dir.path); });
-    EXPECT(mkfifo((dir / "fifo").c_str(), 0600) == 0, "mkfifo");
+    EXPECT_EQ(mkfifo((dir / "fifo").c_str(), 0600), 0);
     expect_error(kExitNoInput, "want a regular file", [&] { read_file(dir / "fifo"); });  // must not hang either
     expect_error(kExitNoInput, "want a regular file", [&] { read_file("/dev/zero"); });
-    EXPECT(symlink("loop", (dir / "loop").c_str()) == 0, "symlink");
+    EXPECT_EQ(symlink("loop", (dir / "loop").c_str()), 0);
     expect_error(kExitNoInput, "symbolic links", [&] { InputFile(dir / "loop"); });
     expect_error(kExitNoInput, "", [&] { list_directory(dir / "absent"); });
 }
 
 TEST(a_file_is_read_as_large_as_it_was_opened) {
-    TempFolder dir;
+    Folder dir;
     write_file_atomic(dir / "empty", "");
     const InputFile empty(dir / "empty");
     EXPECT(empty.size == 0 && empty.checksum() == 0 && read_file(dir / "empty").empty(), "empty");
@@ -171,7 +160,7 @@ TEST(a_file_is_read_as_large_as_it_was_opened) {
 }
 
 TEST(a_file_that_shrinks_is_an_error) {
-    TempFolder dir;
+    Folder dir;
     write_file_atomic(dir / "f", pattern(300000));
     const InputFile file(dir / "f");
     FileReader reader(dir / "f");
@@ -184,7 +173,7 @@ TEST(a_file_that_shrinks_is_an_error) {
 }
 
 TEST(lines_of_any_length) {
-    TempFolder dir;
+    Folder dir;
     const std::string longest(500000, 'x');
     const std::vector<std::string> want = {"", "a\r", std::string("b\0c", 3), longest, "", "end"};
     for (const char* last : {"\n", ""}) {
@@ -199,7 +188,7 @@ TEST(lines_of_any_length) {
 }
 
 TEST(what_was_written_to_is_noticed) {
-    TempFolder dir;
+    Folder dir;
     write_file_atomic(dir / "f", "abc");
     InputFile file(dir / "f");
     EXPECT(!file.touched(), "nothing has happened");
@@ -212,7 +201,7 @@ TEST(what_was_written_to_is_noticed) {
 }
 
 TEST(a_sparse_file_of_100_gb_opens_at_once) {
-    TempFolder dir;
+    Folder dir;
     const int fd = open((dir / "huge").c_str(), O_CREAT | O_WRONLY, 0600);
     const bool made = ftruncate(fd, off_t(100) << 30) == 0;
     close(fd);
@@ -221,15 +210,15 @@ TEST(a_sparse_file_of_100_gb_opens_at_once) {
 }
 
 TEST(paths) {
-    EXPECT(base_name("a/b/") == "b" && base_name("b") == "b" && base_name("/") == "/" && base_name("") == "",
-           "base_name");
-    EXPECT(path_join("a", "b") == "a/b" && path_join("a/", "b") == "a/b" && path_join("", "b") == "b" &&
-               path_join("a", "/b") == "/b", "path_join");
+    EXPECT(base_name("a/b/") == "b" && base_name("b") == "b" && base_name("/") == "/" &&
+               base_name("") == "");
+    EXPECT(path_join("a", "b") == "a/b" && path_join("a/", "b") == "a/b" &&
+               path_join("", "b") == "b" && path_join("a", "/b") == "/b");
     EXPECT(file_exists(program_path()) && program_path()[0] == '/', "%s", program_path().c_str());
 }
 
 TEST(real_paths) {
-    TempFolder dir;
+    Folder dir;
     const std::string here = std::filesystem::current_path().string();
     const std::string real = std::filesystem::canonical(dir.path).string();
     std::filesystem::create_directory_symlink(here, dir / "here");
@@ -243,7 +232,7 @@ TEST(real_paths) {
 }
 
 TEST(folders) {
-    TempFolder dir;
+    Folder dir;
     make_directories(dir / "x/y//z/");
     make_directories(dir / "x/y/z");
     EXPECT(is_directory(dir / "x/y/z"), "x/y/z");
@@ -251,28 +240,28 @@ TEST(folders) {
     write_file_atomic(dir / "x/a.txt", "a");
     write_file_atomic(dir / "x/B.txt", "B");
     const std::vector<std::string> want = {"B.txt", "a.txt", "b.txt", "y"};
-    EXPECT(list_directory(dir / "x") == want, "order");
+    EXPECT_EQ(list_directory(dir / "x"), want);
     const std::vector<std::string> found = expand_glob(dir / "x/?.txt");
     EXPECT(found.size() == 3 && found[0] == dir / "x/B.txt", "%zu", found.size());
     EXPECT(expand_glob(dir / "x/*.bin").empty(), "none");
     make_directories(dir / "x/[odd]");
     write_file_atomic(dir / "x/[odd]/.hidden", "");
     write_file_atomic(dir / "x/[odd]/c.txt", "");
-    EXPECT(expand_glob(dir / "*/?odd]/*") == std::vector<std::string>{dir / "x/[odd]/c.txt"}, "a folder's name");
-    EXPECT(expand_glob(dir / "x/\\[odd]//c.[st]xt") == std::vector<std::string>{dir / "x/[odd]//c.txt"}, "escaped");
+    EXPECT_EQ(expand_glob(dir / "*/?odd]/*"), std::vector<std::string>{dir / "x/[odd]/c.txt"});
+    EXPECT_EQ(expand_glob(dir / "x/\\[odd]//c.[st]xt"), std::vector<std::string>{dir / "x/[odd]//c.txt"});
     EXPECT(expand_glob(dir / "x/*/").size() == 2 && expand_glob(dir / "x/a.txt/*").empty(), "folders");
     EXPECT(expand_glob(dir / "x/a.txt").size() == 1 && expand_glob(dir / "*/absent").empty(), "no pattern");
     remove_tree(dir / "x/[odd]");
     expect_error(kExitWrite, "cannot make folder", [&] { make_directories(dir / "x/a.txt/q"); });
     expect_error(kExitWrite, "cannot make folder", [&] { make_directories(dir / "x/a.txt"); });
-    EXPECT(symlink("/etc", (dir / "x/link").c_str()) == 0, "symlink");
+    EXPECT_EQ(symlink("/etc", (dir / "x/link").c_str()), 0);
     remove_tree(dir / "x");
     remove_tree(dir / "x");
     EXPECT(!file_exists(dir / "x") && file_exists("/etc"), "remove_tree follows no links");
 }
 
 TEST(writer_counts_and_sums) {
-    TempFolder dir;
+    Folder dir;
     const std::string s = pattern(3 * (1 << 20) + 17);
     FileWriter file(dir / "f");
     file.write(s.data(), 5);
@@ -280,15 +269,15 @@ TEST(writer_counts_and_sums) {
     file.write(s.data(), 0);
     file.finish();
     EXPECT(file.bytes == s.size() && file.crc == crc32c(0, s.data(), s.size()), "%llu", (unsigned long long)file.bytes);
-    EXPECT(read_file(dir / "f") == s, "content");
+    EXPECT_EQ(read_file(dir / "f"), s);
     expect_error(kExitWrite, "File exists", [&] { FileWriter again(dir / "f"); });
     expect_error(kExitWrite, "No such file", [&] { FileWriter nowhere(dir / "no/f"); });
-    EXPECT(symlink("f2", (dir / "link").c_str()) == 0, "symlink");
+    EXPECT_EQ(symlink("f2", (dir / "link").c_str()), 0);
     expect_error(kExitWrite, "link", [&] { FileWriter through(dir / "link"); });
 }
 
 TEST(a_full_disk_is_an_error) {
-    TempFolder dir;
+    Folder dir;
     const std::string s = pattern(100000);
     {
         FileSizeLimit limit(65536);
@@ -304,7 +293,7 @@ TEST(a_full_disk_is_an_error) {
 }
 
 TEST(atomic_write_replaces) {
-    TempFolder dir;
+    Folder dir;
     write_file_atomic(dir / "f", "one");
     write_file_atomic(dir / "f", "two");
     write_file_atomic((dir / "f") + ".tmp" + std::to_string(getpid()), "a stale temporary file of this process number");
@@ -316,7 +305,7 @@ TEST(atomic_write_replaces) {
 // A signal in the middle of a write into a slow pipe: the loop must go on where it stopped. A FileWriter opens only new
 // files, so a big file under a timer that fires all the time stands for it.
 TEST(signals_do_not_lose_bytes) {
-    TempFolder dir;
+    Folder dir;
     struct sigaction action {
     }, old{};
     action.sa_handler = [](int) {};  // without SA_RESTART
@@ -335,7 +324,7 @@ TEST(signals_do_not_lose_bytes) {
     setitimer(ITIMER_REAL, &never, nullptr);
     sigaction(SIGALRM, &old, nullptr);
     EXPECT(error.empty(), "%s", error.c_str());
-    EXPECT(read_file(dir / "f") == s, "content");
+    EXPECT_EQ(read_file(dir / "f"), s);
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -45,7 +45,7 @@ std::vector<std::string> option_names(bool own = false) {
     std::istringstream help(help_text({}, false));
     std::vector<std::string> names;
     for (std::string line; std::getline(help, line);)
-        if (line.starts_with("  --") && !(own && line.find(" (of ") != line.npos))
+        if (line.starts_with("  --") && !(own && has(line, " (of ")))
             names.push_back(line.substr(4, line.find(' ', 4) - 4));
     EXPECT(names.size() > 50, "%zu options", names.size());
     return names;
@@ -146,15 +146,15 @@ TEST(flags_and_optional_values) {
     EXPECT(!parse_line("--overlap off").overlap && parse_line("--overlap on").overlap, "overlap");
     EXPECT(parse_line("--force").force && !parse_line("--force=false").force, "force");
     EXPECT(parse_line("--resume").resume == "auto" && parse_line("--resume auto").resume == "auto", "resume");
-    EXPECT(parse_line("--resume --force").resume == "auto" && parse_line("--resume=runs/a").resume == "runs/a",
-           "resume");
-    EXPECT(parse_line("--resume runs/a --force").resume == "runs/a", "resume");
+    EXPECT(parse_line("--resume --force").resume == "auto" &&
+               parse_line("--resume=runs/a").resume == "runs/a");
+    EXPECT_EQ(parse_line("--resume runs/a --force").resume, "runs/a");
     EXPECT(parse_line("sample OUT --prompt -x").prompt == "-x", "a value may start with a dash");
     EXPECT(parse({"sample", "OUT", "--prompt=--x"}).prompt == "--x", "or with two after '='");
     const Options o = parse_line("--seed 3 sample odd--name");
     EXPECT(o.command == "sample" && o.seed == 3, "a word");
     EXPECT(parse({}).command == "train" && parse_line("train --seed 1").command == "train" &&
-               parse_line("eval x").command == "eval", "commands");
+               parse_line("eval x").command == "eval");
 }
 
 TEST(refused_arguments) {
@@ -227,24 +227,24 @@ TEST(help_and_version) {
     };
     const std::string text = help("--help");
     for (const std::string& name : option_names())
-        EXPECT(text.find("\n  --" + name) != std::string::npos, "--%s is not in the help", name.c_str());
+        EXPECT(has(text, "\n  --" + name), "--%s is not in the help", name.c_str());
     for (const char* part : {"Model\n", "Data\n", "Optimisation\n", "System\n", "Output\n", "Samples\n",
                              "(default 480)", "(default 0.005)", "seq_len"})
-        EXPECT(text.find(part) != std::string::npos, "%s", part);
+        EXPECT(has(text, part), "%s", part);
     const std::string big = help("--preset d12 -h");
-    EXPECT(big.find("(default 18865)") != big.npos && big.find("(default 0.005)") == big.npos, "--preset d12");
+    EXPECT(has(big, "(default 18865)") && !has(big, "(default 0.005)"), "--preset d12");
     EXPECT(help("--help --device gpu").find("--preset gpt2-124m;") != std::string::npos, "GPU");
     EXPECT(help("sample --help") == text && help("help") == text, "sample --help needs no folder");
     EXPECT(help("help samp").starts_with("Samples\n  --prompt") && help("--help samp") == help("help samp"), "a topic");
     expect_error(kExitUsage, "got x, want one of Model, Data", [&] { help("help x"); });
-    EXPECT(parse_line("--version").command == "version", "--version");
+    EXPECT_EQ(parse_line("--version").command, "version");
 }
 
 TEST(lm_has_the_commands_only) {
     const std::string text = help_text(parse({"--help"}, parse_command), true);
-    EXPECT(text.starts_with("lm ") && text.find("\n  --prompt ") != text.npos, "%s", text.c_str());
+    EXPECT(text.starts_with("lm ") && has(text, "\n  --prompt "), "%s", text.c_str());
     for (const char* part : {"--lr ", "--out-dir ", "Model\n  --model"})
-        EXPECT(text.find(part) == text.npos, "%s is in lm's help", part);
+        EXPECT(!has(text, part), "%s is in lm's help", part);
     const Options o = parse(words("--seed 3 sample odd--name"), parse_command);
     EXPECT(o.command == "sample" && o.paths == Words{"odd--name"} && o.seed == 3, "lm sample");
     const struct { const char *line, *keyword; } cases[] = {
@@ -272,13 +272,13 @@ TEST(presets) {
     EXPECT(resolve_line("").final_lr_frac == 0.05 && resolve_line("").save_every == 240,
            "the first and the last value of a line of a preset");
     EXPECT(resolve_line("").preset == "nano" && resolve_line("").dtype == "auto", "a CPU's default");
-    EXPECT(resolve_line("", true).preset == "gpt2-124m", "a GPU's default");
-    EXPECT(resolve_line("--dtype fp32", true).dtype == "fp32", "given");
+    EXPECT_EQ(resolve_line("", true).preset, "gpt2-124m");
+    EXPECT_EQ(resolve_line("--dtype fp32", true).dtype, "fp32");
     for (const char* alias : {"d24", "gpt2-medium"})
         EXPECT(parse({"--preset", alias}).preset == "gpt2-350m", "%s", alias);
     const Options o = resolve_line("--preset gpt2-124m --layers 2 --lr 1 --beta2 0.5 --warmup-steps 7");
-    EXPECT(o.shape.L == 2 && o.lr == 1 && o.hyper.at("beta2") == 0.5 && o.warmup_steps == 7 && o.shape.C == 768,
-           "given options win");
+    EXPECT(o.shape.L == 2 && o.lr == 1 && o.hyper.at("beta2") == 0.5 && o.warmup_steps == 7 &&
+               o.shape.C == 768);
 }
 
 TEST(derived_values) {
@@ -296,10 +296,9 @@ TEST(derived_values) {
     }
     EXPECT(resolve_line("--total-batch-size 32768 --replicas 64").replicas == 64, "more than the default");
     // A default total adapts to what is given, in a power of two of micro-batches.
-    EXPECT(resolve_line("--batch-size 3").total_batch_size == 4 * 3 * 256, "%lld",
-           (long long)resolve_line("--batch-size 3").total_batch_size);
-    EXPECT(resolve_line("--batch-size 100 --seq-len 1000").total_batch_size == 100000, "one micro-batch");
-    EXPECT(resolve_line("--seq-len 1").total_batch_size == 4096, "divides");
+    EXPECT_EQ(resolve_line("--batch-size 3").total_batch_size, 4 * 3 * 256);
+    EXPECT_EQ(resolve_line("--batch-size 100 --seq-len 1000").total_batch_size, 100000);
+    EXPECT_EQ(resolve_line("--seq-len 1").total_batch_size, 4096);
     EXPECT(resolve_line("sample x").replicas == 0 && resolve_line("sample x").temperature == 0.8,
            "sample checks no batch");
 }
@@ -353,7 +352,7 @@ TEST(models_and_optimizers) {
         EXPECT(resolve_line("--lr 7 --optimizer " + std::string(info->name)).lr == 7, "%s: a given learning rate",
                info->name);
     }
-    EXPECT(resolve_line("").hyper.at("beta2") == 0.99, "the preset's");
+    EXPECT_EQ(resolve_line("").hyper.at("beta2"), 0.99);
 }
 
 // A schedule's own options come with its row, and go with it.
@@ -396,8 +395,8 @@ TEST(model_of_init) {
         return o;
     };
     const Options o = take("");
-    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 300 &&
-               o.model == model.name, "taken");
+    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 &&
+               o.shape.V == 300 && o.model == model.name);
     EXPECT(take("--seq-len 64").shape.T == 64 && take("--channels 48").shape.C == 48,
            "a shorter context, the same width");
     for (const char* line : {"--layers 3", "--seq-len 1024", "--vocab-size 257"})
@@ -422,10 +421,10 @@ TEST(rates_of_init) {
         EXPECT(is(take(line, 768).lr, 3e-5 * info->lr_factor), "%s: %g", info->name, take(line, 768).lr);
         EXPECT(take(line + " --lr 7", 768).lr == 7 && take(line + " --lr 7", 768).rate_note.empty(), "a given one");
     }
-    EXPECT(take("", 384).rate_note == "6e-05, for fine-tuning, because of --init; --lr sets another", "%s",
-           take("", 384).rate_note.c_str());
+    EXPECT_EQ(take("", 384).rate_note,
+              "6e-05, for fine-tuning, because of --init; --lr sets another");
     EXPECT(take("--optimizer muon", 768).hyper.at("muon-lr") == 1e-3 &&
-               take("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3, "muon's");
+               take("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3);
     const Options without = take("--optimizer muon", 0, false);
     EXPECT(is(without.lr, 5e-3) && without.hyper.at("muon-lr") == 0.02 && without.rate_note.empty(), "without --init");
     // A resumed run has the rate it began with, whatever chose it.
@@ -455,15 +454,15 @@ TEST(saved_config_round_trip) {
     resolve_options(&again, true);  // the device changes nothing that is saved
     EXPECT(options_identity(again) == options_identity(o), "\n%s\n%s", options_to_json(again).c_str(),
            options_to_json(o).c_str());
-    EXPECT(again.threads == 5 && again.np == 0 && again.out_dir.empty() && !again.force && again.timeout == 60,
-           "local options stay");
+    EXPECT(again.threads == 5 && again.np == 0 && again.out_dir.empty() && !again.force &&
+               again.timeout == 60);
     EXPECT(again.changed.empty(), "%s", again.changed[0].c_str());
     // What all ranks and a resumed run agree on does not depend on the place, the machine or the ranks.
     Options elsewhere = o;
     elsewhere.threads = 1, elsewhere.np = 4, elsewhere.out_dir = "z", elsewhere.resume = "", elsewhere.timeout = 1,
     elsewhere.device = "gpu";
-    EXPECT(options_identity(o) == options_identity(elsewhere) && options_to_json(o) != options_to_json(elsewhere),
-           "local options");
+    EXPECT(options_identity(o) == options_identity(elsewhere) &&
+               options_to_json(o) != options_to_json(elsewhere));
     elsewhere.seed++;
     EXPECT(options_identity(o) != options_identity(elsewhere), "seed");
 }
@@ -486,8 +485,8 @@ TEST(resume_with_other_options) {
                              "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16", "--preset small"})
         expect_error(kExitUsage, "the run has", [&] { resume(line); });
     const Options longer = resume("--steps 200 --lr 1e-3 --eval-every 5");
-    EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 && longer.warmup_steps == 10,
-           "taken as given");
+    EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 &&
+               longer.warmup_steps == 10);
     EXPECT(longer.changed ==
                (std::vector<std::string>{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"}),
            "%zu changes", longer.changed.size());
@@ -534,8 +533,8 @@ TEST(values_set_by_the_program_stay) {
     shape.L = 2, shape.NH = 3, shape.C = 48, shape.T = 1024, shape.V = 50257;
     options_take_model(&o, *all_models()[0], shape);
     resolve_options(&o, false);
-    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 50257 &&
-               o.total_batch_size == 4096, "shape");
+    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 &&
+               o.shape.V == 50257 && o.total_batch_size == 4096);
     const std::string once = options_to_json(o);
     resolve_options(&o, false);
     EXPECT(options_to_json(o) == once, "resolving twice changes nothing");

@@ -51,8 +51,8 @@ TEST(permute_depends_on_seed_and_epoch) {
     std::map<std::vector<uint64_t>, int> seen;
     for (uint64_t seed : {0ull, 1ull, 2ull, 1ull << 32, (1ull << 32) + 1, 1ull << 63})
         for (uint64_t epoch : {0ull, 1ull, 2ull, 1ull << 32, 1ull << 63}) seen[permutation(n, seed, epoch)]++;
-    EXPECT(seen.size() == 30, "got %zu different orders of 30: a seed and an epoch are mixed up", seen.size());
-    EXPECT(permutation(n, 5, 6) == permutation(n, 5, 6), "not a function");
+    EXPECT_EQ(seen.size(), 30);
+    EXPECT_EQ(permutation(n, 5, 6), permutation(n, 5, 6));
 }
 
 // Chi-squared of the cells against equal counts, less its mean, in standard deviations.
@@ -73,7 +73,7 @@ TEST(permute_is_uniform) {
     }
     std::map<std::vector<uint64_t>, int> orders;  // all 6 orders of 3 samples, equally often
     for (uint64_t seed = 0; seed < 6000; seed++) orders[permutation(3, seed, 0)]++;
-    EXPECT(orders.size() == 6, "%zu orders", orders.size());
+    EXPECT_EQ(orders.size(), 6);
     for (const auto& [order, count] : orders) EXPECT(count > 850 && count < 1150, "%d of 1000", count);
     const uint64_t n = 5000;  // neighbours do not stay together
     std::vector<int> steps(50);
@@ -90,18 +90,18 @@ static int64_t weighted_sum(const List& p) {
 }
 
 TEST(torch_randperm_matches_pytorch) {
-    EXPECT(torch_randperm(10, 0) == (List{4, 1, 7, 5, 3, 9, 0, 8, 6, 2}), "seed 0");
-    EXPECT(torch_randperm(10, 1) == (List{5, 6, 1, 2, 0, 8, 9, 3, 7, 4}), "seed 1");
-    EXPECT(torch_randperm(10, 42) == (List{2, 6, 1, 8, 4, 5, 0, 9, 3, 7}), "seed 42");
+    EXPECT_EQ(torch_randperm(10, 0), List{4, 1, 7, 5, 3, 9, 0, 8, 6, 2});
+    EXPECT_EQ(torch_randperm(10, 1), List{5, 6, 1, 2, 0, 8, 9, 3, 7, 4});
+    EXPECT_EQ(torch_randperm(10, 42), List{2, 6, 1, 8, 4, 5, 0, 9, 3, 7});
     EXPECT(torch_randperm(10, 1ull << 32) == torch_randperm(10, 0), "only the low 32 bits of a seed count");
     const List p = torch_randperm(1000, 1337);
-    EXPECT(List(p.begin(), p.begin() + 8) == (List{415, 824, 310, 0, 663, 928, 969, 555}), "start");
-    EXPECT(List(p.end() - 4, p.end()) == (List{130, 3, 765, 890}), "end");
-    EXPECT(weighted_sum(p) == 248970841, "sum %lld", (long long)weighted_sum(p));
+    EXPECT_EQ(List(p.begin(), p.begin() + 8), List{415, 824, 310, 0, 663, 928, 969, 555});
+    EXPECT_EQ(List(p.end() - 4, p.end()), List{130, 3, 765, 890});
+    EXPECT_EQ(weighted_sum(p), 248970841);
     const List q = torch_randperm(50000, 0);
-    EXPECT(List(q.begin(), q.begin() + 4) == (List{36044, 49165, 37807, 11341}), "start");
-    EXPECT(List(q.end() - 4, q.end()) == (List{2642, 42128, 15898, 31476}), "end");
-    EXPECT(weighted_sum(q) == 31273364518166, "sum %lld", (long long)weighted_sum(q));
+    EXPECT_EQ(List(q.begin(), q.begin() + 4), List{36044, 49165, 37807, 11341});
+    EXPECT_EQ(List(q.end() - 4, q.end()), List{2642, 42128, 15898, 31476});
+    EXPECT_EQ(weighted_sum(q), 31273364518166);
     EXPECT(torch_randperm(0, 3).empty() && torch_randperm(1, 3) == List{0}, "small");
     expect_error(kExitUsage, "want less than 214,748,364", [] { torch_randperm(214748364, 0); });
 }

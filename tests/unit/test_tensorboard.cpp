@@ -5,7 +5,6 @@
 #include <cstring>
 #include "src/base/file.h"
 #include "tests/test.h"
-#include "tests/unit/folder.h"
 #include "tools/curves.h"
 #include "tools/event_file.h"
 
@@ -23,7 +22,7 @@ std::vector<std::string> messages(std::string_view file) {
     std::vector<std::string> out;
     const auto check = [](std::string_view data, std::string_view at) {
         const uint32_t crc = crc32c(0, data.data(), data.size());
-        EXPECT(number<uint32_t>(at) == (crc >> 15 | crc << 17) + 0xa282ead8u, "checksum");
+        EXPECT_EQ(number<uint32_t>(at), (crc >> 15 | crc << 17) + 0xa282ead8u);
     };
     while (!file.empty()) {
         const uint64_t length = number<uint64_t>(file);
@@ -43,7 +42,7 @@ std::string steps(const std::string& folder, const std::string& tag) {
         EXPECT(k == 0 && read_file(files[k]).empty(), "one empty file may stand before the last: %s", files[k].c_str());
     std::string out;
     for (const std::string& m : messages(read_file(files.back())))
-        if (m.find(tag) != m.npos) out += (m[9] == 0x10 ? std::to_string(int(m[10])) : "0") + " ";
+        if (has(m, tag)) out += (m[9] == 0x10 ? std::to_string(int(m[10])) : "0") + " ";
     return out;
 }
 
@@ -56,7 +55,7 @@ TEST(records_have_the_known_bytes) {
     // tensorflow/core/util/event.proto and torch.utils.tensorboard give these.
     const std::string scalar("\x09\0\0\0\0\0\0\0\x40\x10\x07\x2a\x13\x0a\x11\x0a\x0atrain/loss\x15\0\0\xc0\x3f", 32);
     const std::string line = event_record("{\"event\":\"train\",\"step\":7,\"loss\":1.5,\"time\":2}");
-    EXPECT(messages(line) == std::vector{scalar}, "a scalar");
+    EXPECT_EQ(messages(line), std::vector{scalar});
     const std::string text("\x09\0\0\0\0\0\0\0\x40\x2a\x27\x0a\x25\x0a\x06sample\x4a\x08\x0a\x06\x0a\x04text\x42\x11"
                            "\x08\x07\x12\x04\x12\x02\x08\x01\x42\x07    a\"b", 50);
     EXPECT(messages(event_record("{\"event\":\"sample\",\"step\":0,\"prompt\":\"a\",\"text\":\"\\\"b\",\"time\":2}")) ==
@@ -74,8 +73,8 @@ TEST(records_have_the_known_bytes) {
 TEST(what_each_event_shows) {
     const auto shows = [](const std::string& members, const std::vector<std::string>& tags) {
         const std::string record = event_record("{\"time\":1,\"step\":3," + members + "}");
-        for (const std::string& tag : tags) EXPECT(record.find(tag) != record.npos, "no %s", tag.c_str());
-        for (const char* none : {"/step\x15", "/time\x15", "mfu"}) EXPECT(record.find(none) == record.npos, "%s", none);
+        for (const std::string& tag : tags) EXPECT(has(record, tag), "no %s", tag.c_str());
+        for (const char* none : {"/step\x15", "/time\x15", "mfu"}) EXPECT(!has(record, none), "%s", none);
     };
     shows("\"event\":\"train\",\"lr\":1,\"grad_norm\":1,\"tok_s\":9,\"step_ms\":1,\"mfu\":null",
           {"train/lr", "train/grad_norm", "speed/tok_s", "speed/step_ms"});
@@ -112,14 +111,14 @@ TEST(no_step_twice_after_resumes) {
         log.event(resume(at));
         EventFile events(tmp.path);
         EXPECT(event_files(tmp.path)[1] > before, "names go on");
-        EXPECT(steps(tmp.path, "sample") == (at == 4 ? "2 4 " : "2 "), "%s", steps(tmp.path, "sample").c_str());
-        EXPECT(steps(tmp.path, "val/loss") == (at == 4 ? "4 " : ""), "%s", steps(tmp.path, "val/loss").c_str());
-        EXPECT(steps(tmp.path, "look") == (at == 4 ? "3 3 " : ""), "%s", steps(tmp.path, "look").c_str());
+        EXPECT_EQ(steps(tmp.path, "sample"), (at == 4 ? "2 4 " : "2 "));
+        EXPECT_EQ(steps(tmp.path, "val/loss"), (at == 4 ? "4 " : ""));
+        EXPECT_EQ(steps(tmp.path, "look"), (at == 4 ? "3 3 " : ""));
         for (int i = at; i < 7; i++) log.event(train(i));
         events.follow(true);
-        EXPECT(steps(tmp.path, "train/loss") == "0 1 2 3 4 5 6 ", "%s", steps(tmp.path, "train/loss").c_str());
+        EXPECT_EQ(steps(tmp.path, "train/loss"), "0 1 2 3 4 5 6 ");
     }
-    EXPECT(read_file(tmp.path + "/events.out.tfevents.5555555555.host") == "of another program", "not ours");
+    EXPECT_EQ(read_file(tmp.path + "/events.out.tfevents.5555555555.host"), "of another program");
 }
 
 // Runs f with files of at most this many bytes.

@@ -29,11 +29,11 @@ static std::string work(const std::string& what, const std::string& request, con
 }
 
 TEST(answers) {
-    EXPECT(ask("echo", "a \x7f line") == "a \x7f line", "one line");
+    EXPECT_EQ(ask("echo", "a \x7f line"), "a \x7f line");
     EXPECT(ask("echo", "").empty(), "an empty one");
     int count = 0;
     EXPECT(ask("progress", "", &count) == "after progress", "the last line that is not empty");
-    EXPECT(count == 3, "progress: %d times", count);
+    EXPECT_EQ(count, 3);
 }
 
 // More than a pipe holds in both directions, though each side writes before it reads.
@@ -60,7 +60,7 @@ TEST(errors) {
 struct Watched {
     int ends[2], old = dup(STDERR_FILENO);
     Watched() {
-        EXPECT(pipe(ends) == 0, "pipe");
+        EXPECT_EQ(pipe(ends), 0);
         dup2(ends[1], STDERR_FILENO);
         close(ends[1]);
     }
@@ -107,7 +107,7 @@ TEST(options_of_a_tool) {
 TEST(tool_ends_with_its_asker) {
     Watched tool;
     int begun[2];
-    EXPECT(pipe(begun) == 0, "pipe");
+    EXPECT_EQ(pipe(begun), 0);
     const pid_t pid = fork();
     if (pid == 0) {
         const auto progress = [&] {
@@ -117,7 +117,7 @@ TEST(tool_ends_with_its_asker) {
         _exit(1);
     }
     char x;
-    EXPECT(read(begun[0], &x, 1) == 1, "it begins");
+    EXPECT_EQ(read(begun[0], &x, 1), 1);
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
     const std::string said = tool.end();

@@ -20,8 +20,8 @@ static Env with(Env env, const Env& more) {
 }
 static void expect_world(const World& w, int rank, int size, const std::string& launcher, const std::string& addr) {
     EXPECT(w.rank == rank && w.size == size, "got %d of %d", w.rank, w.size);
-    EXPECT(w.launcher == launcher, "got %s, want %s", w.launcher.c_str(), launcher.c_str());
-    EXPECT(w.master_addr == addr, "got \"%s\", want \"%s\"", w.master_addr.c_str(), addr.c_str());
+    EXPECT_EQ(w.launcher, launcher);
+    EXPECT_EQ(w.master_addr, addr);
 }
 
 static const Env kTorch = {
@@ -52,7 +52,7 @@ TEST(torchrun) {
     EXPECT(w.job == world_of(with(kTorch, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job, "two ranks of one run");
     const World far = world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}}));
     expect_world(far, 3, 8, "torchrun", "n1");
-    EXPECT(far.master_port == 29500, "got %d", far.master_port);
+    EXPECT_EQ(far.master_port, 29500);
     EXPECT(world_of(with(kTorch,
                          {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}))
                    .master_port == 0, "the agent listens there");
@@ -68,7 +68,7 @@ TEST(by_hand) {
     const Env operated = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"LOCKSTEP_SECRET", "s"}};
     expect_world(world_of(operated), 0, 2, "torchrun", "localhost");        // others may have the host's name there
     EXPECT(world_of(operated).job == world_of(with(operated, {{"RANK", "1"}, {"MASTER_ADDR", "h"}})).job, "one job");
-    EXPECT(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_JOB", "j"}}).job == "j", "LOCKSTEP_JOB");
+    EXPECT_EQ(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_JOB", "j"}}).job, "j");
     expect_error(2, "no address of rank 0", [] {
         world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}});
     });
@@ -96,10 +96,10 @@ TEST(jobs_of_process_managers) {
     const auto job = [](const Env& more) { return world_of(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, more)).job; };
     const std::string here = job({{"MPI_LOCALNRANKS", "2"}});
     EXPECT(here == job({{"MPI_LOCALNRANKS", "2"}}) && here != "PMI", "one starter: got %s", here.c_str());
-    EXPECT(here.find(format(" %d", int(getppid()))) != std::string::npos, "its process: got %s", here.c_str());
+    EXPECT(has(here, format(" %d", int(getppid()))), "its process: got %s", here.c_str());
     EXPECT(here == job({{"MPI_LOCALNRANKS", "2"}, {"PMI_RANK", "0"}}), "of another rank: got %s", here.c_str());
     const Env apart = {{"MPI_LOCALNRANKS", "1"}, {"MASTER_ADDR", "n1"}, {"I_MPI_HYDRA_UUID", "u"}};
-    EXPECT(job(apart) == "PMI u", "on several hosts: got %s", job(apart).c_str());
+    EXPECT_EQ(job(apart), "PMI u");
 }
 
 // Slurm's PMI-2 sets these, and srun's own beside them.
@@ -136,7 +136,7 @@ TEST(wrong_variables) {
     expect_world(world_of(with(kOmpi, {{"PMIX_RANK", "1"}})), 1, 4, "Open MPI", "");
     expect_world(world_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}}), 0, 1,
                  "Open MPI", "");
-    EXPECT(world_of(kTorch).variables == "RANK=3 WORLD_SIZE=8", "got %s", world_of(kTorch).variables.c_str());
+    EXPECT_EQ(world_of(kTorch).variables, "RANK=3 WORLD_SIZE=8");
     expect_error(2, "RANK: got \"8\", want a number from 0 to 7", [] { world_of(with(kTorch, {{"RANK", "8"}})); });
     for (const char* bad : {"-1", "1x", "x", " 1", "99999999999999999999", "0x1", "1.0"})
         expect_error(2, "RANK: got", [&] { world_of(with(kTorch, {{"RANK", bad}})); });
@@ -233,13 +233,13 @@ TEST(cgroup_quotas) {
     const double nested = quota({{"/proc/self/cgroup", "4:cpuacct,cpu:/a\n"},
                                  {group + "/cpu/a/cpu.cfs_quota_us", "50000\n"},
                                  {group + "/cpu/a/cpu.cfs_period_us", "100000\n"}});
-    EXPECT(nested == 0.5, "a group of version 1: got %g", nested);
+    EXPECT_EQ(nested, 0.5);
     const auto memory = [&](const std::vector<std::pair<std::string, std::string>>& files) {
         for (const auto& [name, text] : files) write_file_atomic(r + name, text);
         return allowed_memory(r);
     };
     const double host = memory({}).amount;
-    EXPECT(memory({{"/proc/self/cgroup", "0::/a/b\n"}, {group + "/a/b/memory.max", "max\n"}}).amount == host, "max");
+    EXPECT_EQ(memory({{"/proc/self/cgroup", "0::/a/b\n"}, {group + "/a/b/memory.max", "max\n"}}).amount, host);
     const Allowance inner = memory({{group + "/a/b/memory.max", "1048576\n"}});
     EXPECT(inner.by == "memory.max of " + r + group + "/a/b" && inner.amount < host, "%s", inner.by.c_str());
     const Allowance outer = memory({{group + "/a/memory.max", "65536\n"}});
@@ -256,14 +256,14 @@ TEST(cgroup_quotas) {
 // This process tied to one CPU, as taskset does it.
 TEST(affinity) {
     cpu_set_t before;
-    EXPECT(sched_getaffinity(0, sizeof before, &before) == 0, "sched_getaffinity");
+    EXPECT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
     int last = CPU_SETSIZE - 1;
     while (!CPU_ISSET(last, &before)) last--;
     const cpu_set_t one = mask({last});
-    EXPECT(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     const int tied = available_cpus();
     sched_setaffinity(0, sizeof before, &before);
-    EXPECT(tied == 1, "got %d, want 1", tied);
+    EXPECT_EQ(tied, 1);
     EXPECT(available_cpus() <= CPU_COUNT(&before), "got %d of %d", available_cpus(), CPU_COUNT(&before));
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "src/data/data.h"
 #include "tools/text/prepare.h"
-#include "tests/unit/folder.h"
+#include "tests/test.h"
 
 inline const std::string& test_cache() {
     static const Folder folder;
