@@ -191,7 +191,14 @@ struct State {
     StepState* at[2];
 };
 
-struct Mask { float rate; const State& state; };                    // a Dropout; its state is null at rate 0
+// Muon's values, the first six of which are AdamW's: bias1 and bias2 are those of the second step.
+static const StepState kState = {42, 7, 1e-3f, 0.5f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.19f, 0.0975f, 0.8f, 0.02f}};
+
+struct Mask {                   // a Dropout; its state is null at rate 0
+    float rate;
+    State state{kState};
+    explicit Mask(float rate_) : rate(rate_) {}
+};
 // An Attention with a dropout of both sides.
 struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; };
 struct Tokens { int B, T, C; Mask& mask; };          // an Embedding

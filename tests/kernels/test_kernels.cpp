@@ -15,8 +15,6 @@
 #include "src/base/arena.h"
 #include "src/base/common.h"
 
-// Muon's values, the first six of which are AdamW's: bias1 and bias2 are those of the second step.
-static const StepState kState = {42, 7, 1e-3f, 0.5f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.19f, 0.0975f, 0.8f, 0.02f}};
 static const float kRates[] = {0, 0.3f};
 
 static double root(double n) { return std::sqrt(n); }
@@ -51,8 +49,7 @@ TEST(negative_control) {
     const char* expected[] = {
         "", "array 1[96]: got nan", "array 1[7]", "wrote outside", "wrote outside", "input changed", "other bits"};
     for (int way = 0; way < 7; way++) {
-        const State state(kState);
-        Mask none = {0, state};
+        Mask none(0);
         Case c("wrong");
         Tensor &out = c.out(kX, 104), &inp = c.in(kX, std::vector<float>(104, 1));
         wrong_way = way;
@@ -81,12 +78,7 @@ TEST(one_rounding_is_seen) {
     Case c("wrong");
     Tensor& t = c.in(kFloat, {1, 2});
     t.want = {1, 2}, t.got = {1, 2 + 2 * kEps};
-    bool failed = false;
-    try {
-        c.near(t, 8);
-    } catch (const TestFailure&) {
-        failed = true;
-    }
+    const bool failed = fails([&] { c.near(t, 8); });
     EXPECT(failed == fma, "%s: a difference in the last bit %s", name.c_str(), failed ? "fails" : "passes");
 }
 
@@ -97,13 +89,7 @@ TEST(negative_control_exact) {
     c.same(t);
     for (const double bad : {-0.0, 1e-30, double(kNaN)}) {
         t.got[1] = bad;
-        bool failed = false;
-        try {
-            c.same(t);
-        } catch (const TestFailure&) {
-            failed = true;
-        }
-        EXPECT(failed, "%g passes for 0", bad);
+        EXPECT(fails([&] { c.same(t); }), "%g passes for 0", bad);
     }
 }
 
@@ -262,8 +248,7 @@ TEST(embedding_forward) {
         for (const float rate : kRates) {
             const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
             const int V = vocabulary(s);
-            const State state(kState);
-            Mask mask = {rate, state};
+            Mask mask(rate);
             Tokens sizes = {s.B, s.T, s.C, mask};
             Case c(format("embedding_forward B=%d T=%d C=%d dropout=%g", s.B, s.T, s.C, rate));
             Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
@@ -281,8 +266,7 @@ TEST(embedding_backward) {
                 for (const bool one_token : {false, true}) {
                     const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
                     const int V = vocabulary(s), maxT = s.T + 3;
-                    const State state(kState);
-                    Mask mask = {rate, state};
+                    Mask mask(rate);
                     Tokens sizes = {s.B, s.T, s.C, mask};
                     Case c(format("embedding_backward B=%d T=%d C=%d dropout=%g accumulate=%d one_token=%d", s.B, s.T,
                                   s.C, rate, accumulate, one_token));
@@ -304,8 +288,7 @@ TEST(embedding_backward_of_many_rows) {
     struct { int B, T, V; } const cases[] = {{7, 1300, 1900}, {1, 31, 1}, {1, 32, 1}, {1, 33, 1}};
     for (const auto& [B, T, V] : cases) {
         const size_t C = 8, N = size_t(B) * size_t(T);
-        const State state(kState);
-        Mask none = {0, state};
+        Mask none(0);
         Tokens sizes = {B, T, int(C), none};
         Case c(format("embedding_backward of %zu rows", N));
         c.once = true;
@@ -353,8 +336,7 @@ TEST(layernorm_forward) {
 
 static void residual_layernorm(const NormSize& s, const NormForm& form, float rate, bool in_place) {
     const size_t C = size_t(s.C), N = size_t(s.N);
-    const State state(kState);
-    Mask mask = {rate, state};
+    Mask mask(rate);
     Case c(format("residual_layernorm_forward %s dropout=%g in_place=%d", text_of(form, s).c_str(), rate, in_place));
     Tensor &out = c.out(kX, N * C), &rstd = c.out(kFloat, N);
     Tensor* mean = form.rms ? nullptr : &c.out(kFloat, N);
@@ -413,11 +395,10 @@ TEST(layernorm_backward) {
 }
 
 TEST(dropout_backward) {
-    const State state(kState);
     for (const size_t n : {size_t(8), size_t(65 * 24), size_t(100008)})
         for (const float rate : kRates)
             for (const bool in_place : {false, true}) {
-                Mask mask = {rate, state};
+                Mask mask(rate);
                 Case c(format("dropout_backward n=%zu dropout=%g in_place=%d", n, rate, in_place));
                 Tensor& dinp = in_place ? c.inout(kX, normal(n)) : c.out(kX, n);
                 Tensor& dout = in_place ? dinp : c.in(kX, normal(n));
@@ -437,25 +418,88 @@ struct Matmul { int N, C, OC; };
 static const Matmul kMatmuls[] = {{1, 8, 8},      {3, 24, 64},    {65, 136, 24}, {130, 64, 272},
                                   {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}, {4, 72, 24}, {5, 72, 24}};
 
-// Random numbers, or small integers: then all sums are exact in float, in any order.
-static std::vector<float> operands(size_t n, bool exact) { return exact ? integers(n, -4, 4) : normal(n); }
-static void compare(const Case& c, const Tensor& t, bool exact, double k) {
-    if (exact) c.same(t);
-    else c.near(t, k);
+// A case of a product. Its operands are random numbers or small integers: then all sums are exact in float, in any
+// order. `by` names the tile of a large case, which runs once.
+struct Product : Case {
+    const size_t N, C, OC;
+    const bool exact;
+    Product(const char* op, const Matmul& s, bool exact_, const char* by)
+        : Case(format("%s N=%d C=%d OC=%d exact=%d %s", op, s.N, s.C, s.OC, exact_, by)), N(size_t(s.N)),
+          C(size_t(s.C)), OC(size_t(s.OC)), exact(exact_) {
+        once = *by;
+    }
+    std::vector<float> numbers(size_t n) const { return exact ? integers(n, -4, 4) : normal(n); }
+    Tensor& operand(size_t n) { return in(kX, numbers(n)); }
+    Tensor& sum(size_t n, bool accumulate) { return accumulate ? inout(kFloat, numbers(n)) : out(kFloat, n); }
+    void compare(const Tensor& t, double k) const { exact ? same(t) : near(t, k); }
+};
+
+static void forward_case(const Matmul& s, bool exact, bool with_bias, const char* by = "") {
+    Product c(with_bias ? "matmul_forward with bias" : "matmul_forward", s, exact, by);
+    Tensor &out = c.out(kX, c.N * c.OC), &inp = c.operand(c.N * c.C), &weight = c.operand(c.OC * c.C);
+    Tensor* bias = with_bias ? &c.operand(c.OC) : nullptr;
+    RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
+    c.compare(out, 2 + root(s.C));  // k: a sum of C terms
+}
+static void gelu_case(const Matmul& s, bool exact, const char* by = "") {
+    Product c("matmul_gelu_forward", s, exact, by);
+    Tensor &out = c.out(kX, c.N * c.OC), &pre = c.out(kX, c.N * c.OC), &inp = c.operand(c.N * c.C);
+    std::vector<float> w = c.numbers(c.OC * c.C);
+    if (!exact)
+        for (float& x : w) x /= float(root(s.C));  // pre of size 1, where gelu bends
+    Tensor &weight = c.in(kX, w), &bias = c.operand(c.OC);
+    RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, s.N, s.C, s.OC);
+    c.compare(pre, 2 + root(s.C));               // k: a sum of C terms
+    c.near(out, exact ? 8 : 8 + root(s.C), 1);   // k: and gelu; kx: of pre as stored
+}
+static void input_case(const Matmul& s, bool exact, const char* by = "") {
+    Product c("matmul_backward_input", s, exact, by);
+    Tensor &dinp = c.out(kX, c.N * c.C), &dout = c.operand(c.N * c.OC), &weight = c.operand(c.OC * c.C);
+    RUN(c, matmul_backward_input, dinp, dout, weight, s.N, s.C, s.OC);
+    c.compare(dinp, 2 + root(s.OC));  // k: a sum of OC terms
+}
+static void gelu_input_case(const Matmul& s, bool in_place, const char* by = "") {
+    Product c(in_place ? "matmul_gelu_backward_input in place" : "matmul_gelu_backward_input", s, false, by);
+    std::vector<float> x = normal(c.N * c.C, 2);
+    x[0] = -30, x[1] = 30, x[2] = 0;  // where tanh is flat
+    Tensor& dpre = in_place ? c.inout(kX, x) : c.out(kX, c.N * c.C);
+    Tensor& pre = in_place ? dpre : c.in(kX, x);
+    Tensor &dout = c.operand(c.N * c.OC), &weight = c.operand(c.OC * c.C);
+    RUN(c, matmul_gelu_backward_input, dpre, dout, weight, pre, s.N, s.C, s.OC);
+    c.near(dpre, 8 + root(s.OC));  // k: a sum of OC terms, and gelu'
+}
+static void params_case(const Matmul& s, bool exact, bool accumulate, bool with_bias, const char* by = "") {
+    Product c(accumulate ? "matmul_backward_params accumulate" : "matmul_backward_params", s, exact, by);
+    Tensor& dweight = c.sum(c.OC * c.C, accumulate);
+    Tensor* dbias = with_bias ? &c.sum(c.OC, accumulate) : nullptr;
+    Tensor &dout = c.operand(c.N * c.OC), &inp = c.operand(c.N * c.C);
+    RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
+    c.compare(dweight, 2 + root(s.N));  // k: a sum of N terms
+    if (dbias) c.compare(*dbias, 2 + root(s.N));
 }
 
-TEST(matmul_forward) {
+// f(size, a, b) for every size and both values of two settings.
+template <class F> static void each_matmul(const F& f) {
     for (const Matmul& s : kMatmuls)
-        for (const bool exact : {true, false})
-            for (const bool with_bias : {true, false}) {
-                const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-                Case c(format("matmul_forward N=%d C=%d OC=%d exact=%d bias=%d", s.N, s.C, s.OC, exact, with_bias));
-                Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, exact)),
-                       &weight = c.in(kX, operands(OC * C, exact));
-                Tensor* bias = with_bias ? &c.in(kX, operands(OC, exact)) : nullptr;
-                RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
-                compare(c, out, exact, 2 + root(C));  // k: a sum of C terms
-            }
+        for (const bool a : {true, false})
+            for (const bool b : {true, false}) f(s, a, b);
+}
+TEST(matmul_forward) {
+    each_matmul([](const Matmul& s, bool exact, bool with_bias) { forward_case(s, exact, with_bias); });
+}
+TEST(matmul_gelu) {
+    each_matmul([](const Matmul& s, bool exact, bool backward) {
+        if (backward) gelu_input_case(s, exact);
+        else gelu_case(s, exact);
+    });
+}
+TEST(matmul_backward_input) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool exact : {true, false}) input_case(s, exact);
+}
+TEST(matmul_backward_params) {
+    each_matmul([](const Matmul& s, bool exact, bool accumulate) { params_case(s, exact, accumulate, exact); });
+    for (const Matmul& s : kMatmuls) params_case(s, false, false, true);
 }
 
 // 1 + 2^-23 + 2^-24 - 2^-60 is just below the middle of two floats. A double cannot hold the last term: a sum that is
@@ -473,94 +517,16 @@ TEST(matmul_rounds_once) {
     }
 }
 
-TEST(matmul_gelu_forward) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool exact : {true, false}) {
-            const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-            Case c(format("matmul_gelu_forward N=%d C=%d OC=%d exact=%d", s.N, s.C, s.OC, exact));
-            Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, exact));
-            std::vector<float> w = operands(OC * C, exact);
-            if (!exact)
-                for (float& x : w) x /= float(root(C));  // pre of size 1, where gelu bends
-            Tensor &weight = c.in(kX, w), &bias = c.in(kX, operands(OC, exact));
-            RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, s.N, s.C, s.OC);
-            compare(c, pre, exact, 2 + root(C));  // k: a sum of C terms
-            c.near(out, 8 + root(C), 1);          // k: and gelu; kx: of pre as stored
-        }
-}
-
 // Sizes for which the CUDA backend takes its larger tiles, more rows of tiles than stand in a band, and parts of a long
 // sum. Small integers, so that the order cannot matter.
 TEST(matmul_large_tiles) {
-    for (const Matmul& s : {Matmul{514, 24, 3464}, Matmul{386, 8, 3976}, Matmul{2100, 8, 72}}) {
-        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-        Case c(format("matmul_forward N=%d C=%d OC=%d", s.N, s.C, s.OC));
-        c.once = true;
-        Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true)),
-               &weight = c.in(kX, operands(OC * C, true)), &bias = c.in(kX, operands(OC, true));
-        RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
-        c.same(out);
-    }
-    const int N = 2100, C = 8, OC = 24;  // accumulate_is_one_add has this size, too
-    Case c(format("matmul_backward_params N=%d", N));
-    Tensor &dweight = c.out(kFloat, size_t(OC * C)), &dbias = c.out(kFloat, size_t(OC));
-    Tensor &dout = c.in(kX, operands(size_t(N) * size_t(OC), true)),
-           &inp = c.in(kX, operands(size_t(N) * size_t(C), true));
-    RUN(c, matmul_backward_params, dweight, dbias, dout, inp, N, C, OC, false);
-    c.same(dweight);
-    c.same(dbias);
+    for (const Matmul& s : {Matmul{514, 24, 3464}, Matmul{386, 8, 3976}, Matmul{2100, 8, 72}})
+        forward_case(s, true, true, "by large tiles");
+    params_case({2100, 8, 24}, true, false, true, "by large tiles");  // accumulate_is_one_add has this size, too
 }
 
-// Every product by each tile of the CUDA backend (the last three need a Hopper GPU), whatever the shape: what ends
-// inside a tile and a stage, parts of a long sum, more steps than a ring has stages.
-static void matmuls_by(const char* tile, const Matmul& s) {
-    const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-    const auto name = [&](const char* op) { return format("%s by %s N=%d C=%d OC=%d", op, tile, s.N, s.C, s.OC); };
-    {
-        Case c(name("matmul_gelu_forward"));
-        c.once = true;
-        Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true));
-        Tensor &weight = c.in(kX, operands(OC * C, true)), &bias = c.in(kX, operands(OC, true));
-        RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, s.N, s.C, s.OC);
-        c.same(pre);
-        c.near(out, 8, 1);
-    }
-    {
-        Case c(name("matmul_forward"));
-        c.once = true;
-        Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true)),
-               &weight = c.in(kX, operands(OC * C, true));
-        RUN(c, matmul_forward, out, inp, weight, static_cast<Tensor*>(nullptr), s.N, s.C, s.OC);
-        c.same(out);
-    }
-    {
-        Case c(name("matmul_backward_input"));
-        c.once = true;
-        Tensor &dinp = c.out(kX, N * C), &dout = c.in(kX, operands(N * OC, true)),
-               &weight = c.in(kX, operands(OC * C, true));
-        RUN(c, matmul_backward_input, dinp, dout, weight, s.N, s.C, s.OC);
-        c.same(dinp);
-    }
-    {
-        Case c(name("matmul_gelu_backward_input"));
-        c.once = true;
-        Tensor &dpre = c.inout(kX, normal(N * C, 2)), &dout = c.in(kX, normal(N * OC)),
-               &weight = c.in(kX, normal(OC * C));
-        RUN(c, matmul_gelu_backward_input, dpre, dout, weight, dpre, s.N, s.C, s.OC);
-        c.near(dpre, 8 + root(OC));
-    }
-    for (const bool accumulate : {false, true}) {
-        Case c(name("matmul_backward_params"));
-        c.once = true;
-        Tensor& dweight = accumulate ? c.inout(kFloat, integers(OC * C, -9, 9)) : c.out(kFloat, OC * C);
-        Tensor& dbias = accumulate ? c.inout(kFloat, integers(OC, -9, 9)) : c.out(kFloat, OC);
-        Tensor &dout = c.in(kX, operands(N * OC, true)), &inp = c.in(kX, operands(N * C, true));
-        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
-        c.same(dweight);
-        c.same(dbias);
-    }
-}
-// f(tile) with each tile of the CUDA backend. Other backends have no tiles and run once.
+// f(tile) with each tile of the CUDA backend (the first three need a Hopper GPU), whatever the shape: what ends inside
+// a tile and a stage, parts of a long sum, more steps than a ring has stages. Other backends have no tiles: once.
 static void each_tile(const std::function<void(const char*)>& f) {
     for (const char* tile : {"wide", "pingpong", "fitting", "large", "medium", "small"}) {
         setenv("LOCKSTEP_TILE", tile, 1);
@@ -571,9 +537,15 @@ static void each_tile(const std::function<void(const char*)>& f) {
 }
 TEST(matmul_by_tile) {
     each_tile([](const char* tile) {
-        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
-        BACKEND::spare_multiprocessors(130);  // of an H100's 132: then a block has 3 tiles or more
-        matmuls_by(tile, {330, 136, 264});
+        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{72, 520, 264}, Matmul{330, 136, 264}}) {
+            // Of an H100's 132: then a block has 3 tiles or more.
+            BACKEND::spare_multiprocessors(s.N == 330 ? 130 : 0);
+            gelu_case(s, true, tile);
+            forward_case(s, true, false, tile);
+            input_case(s, true, tile);
+            gelu_input_case(s, true, tile);
+            for (const bool accumulate : {false, true}) params_case(s, true, accumulate, true, tile);
+        }
         BACKEND::spare_multiprocessors(0);
     });
 }
@@ -582,41 +554,13 @@ TEST(matmul_by_tile) {
 // unrolls.
 TEST(matmul_long_sums_by_tile) {
     each_tile([](const char* tile) {
-        const size_t N = 72, M = 136;
-        for (const size_t K : {40, 104, 168, 232, 296, 360, 424, 488, 552, 1096, 1160, 1224, 1288}) {
-            const auto name = [&](const char* op) { return format("%s by %s K=%zu", op, tile, K); };
-            const std::vector<float> rows = operands(N * K, true), columns = operands(M * K, true);
-            Case forward(name("matmul_forward")), dinp(name("matmul_backward_input"));
-            Case gelu(name("matmul_gelu_backward_input"));
-            for (Case* c : {&forward, &dinp, &gelu}) c->once = true;
-            {
-                Tensor &out = forward.out(kX, N * M), &inp = forward.in(kX, rows), &w = forward.in(kX, columns);
-                Tensor& bias = forward.in(kX, operands(M, true));
-                RUN(forward, matmul_forward, out, inp, w, bias, int(N), int(K), int(M));
-                forward.same(out);
-            }
-            {
-                Tensor &out = dinp.out(kX, N * M), &dout = dinp.in(kX, rows), &w = dinp.in(kX, columns);
-                RUN(dinp, matmul_backward_input, out, dout, w, int(N), int(M), int(K));
-                dinp.same(out);
-            }
-            {
-                Tensor &dpre = gelu.inout(kX, normal(N * M, 2)), &dout = gelu.in(kX, normal(N * K));
-                Tensor& w = gelu.in(kX, normal(M * K));
-                RUN(gelu, matmul_gelu_backward_input, dpre, dout, w, dpre, int(N), int(M), int(K));
-                gelu.near(dpre, 8 + root(double(K)));
-            }
+        for (const int K : {40, 104, 168, 232, 296, 360, 424, 488, 552, 1096, 1160, 1224, 1288}) {
+            forward_case({72, K, 136}, true, true, tile);
+            input_case({72, 136, K}, true, tile);
+            gelu_input_case({72, 136, K}, true, tile);
         }
-        for (const size_t K : {40, 104, 168, 232, 296, 360, 424, 488, 552, 4090, 5000, 6000, 7000, 8100}) {
-            const size_t C = 40, OC = 72;
-            Case c(format("matmul_backward_params by %s N=%zu", tile, K));
-            c.once = true;
-            Tensor &dweight = c.out(kFloat, OC * C), &dbias = c.out(kFloat, OC);
-            Tensor &dout = c.in(kX, operands(K * OC, true)), &inp = c.in(kX, operands(K * C, true));
-            RUN(c, matmul_backward_params, dweight, dbias, dout, inp, int(K), int(C), int(OC), false);
-            c.same(dweight);
-            c.same(dbias);
-        }
+        for (const int K : {40, 104, 168, 232, 296, 360, 424, 488, 552, 4090, 5000, 6000, 7000, 8100})
+            params_case({K, 40, 72}, true, false, true, tile);
     });
 }
 
@@ -639,63 +583,6 @@ TEST(gelu_forward) {
     BACKEND::copy_to_host(after.data(), out.at(kBackend), N * OC * sizeof before[0], nullptr);
     EXPECT(std::memcmp(before.data(), after.data(), N * OC * sizeof before[0]) == 0,
            "gelu_forward has other bits than matmul_gelu_forward");
-}
-
-TEST(matmul_backward_input) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool exact : {true, false}) {
-            const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-            Case c(format("matmul_backward_input N=%d C=%d OC=%d exact=%d", s.N, s.C, s.OC, exact));
-            Tensor &dinp = c.out(kX, N * C), &dout = c.in(kX, operands(N * OC, exact)),
-                   &weight = c.in(kX, operands(OC * C, exact));
-            RUN(c, matmul_backward_input, dinp, dout, weight, s.N, s.C, s.OC);
-            compare(c, dinp, exact, 2 + root(OC));  // k: a sum of OC terms
-        }
-}
-
-TEST(matmul_gelu_backward_input) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool in_place : {false, true}) {
-            const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-            Case c(format("matmul_gelu_backward_input N=%d C=%d OC=%d in_place=%d", s.N, s.C, s.OC, in_place));
-            std::vector<float> x = normal(N * C, 2);
-            x[0] = -30;
-            x[1] = 30;
-            x[2] = 0;  // where tanh is flat
-            Tensor& dpre = in_place ? c.inout(kX, x) : c.out(kX, N * C);
-            Tensor& pre = in_place ? dpre : c.in(kX, x);
-            Tensor &dout = c.in(kX, normal(N * OC)), &weight = c.in(kX, normal(OC * C));
-            RUN(c, matmul_gelu_backward_input, dpre, dout, weight, pre, s.N, s.C, s.OC);
-            c.near(dpre, 8 + root(OC));  // k: a sum of OC terms, and gelu'
-        }
-}
-
-TEST(matmul_backward_params) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool exact : {true, false})
-            for (const bool accumulate : {false, true}) {
-                const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-                Case c(format("matmul_backward_params N=%d C=%d OC=%d exact=%d accumulate=%d", s.N, s.C, s.OC, exact,
-                              accumulate));
-                Tensor& dweight = accumulate ? c.inout(kFloat, operands(OC * C, exact)) : c.out(kFloat, OC * C);
-                Tensor* dbias =
-                    exact ? &(accumulate ? c.inout(kFloat, operands(OC, exact)) : c.out(kFloat, OC)) : nullptr;
-                Tensor &dout = c.in(kX, operands(N * OC, exact)), &inp = c.in(kX, operands(N * C, exact));
-                RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
-                compare(c, dweight, exact, 2 + root(N));  // k: a sum of N terms
-                if (dbias) c.same(*dbias);
-            }
-}
-
-TEST(matmul_backward_params_bias) {  // dbias of random numbers, which the cases above leave out
-    for (const Matmul& s : kMatmuls) {
-        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-        Case c(format("matmul_backward_params N=%d C=%d OC=%d", s.N, s.C, s.OC));
-        Tensor &dweight = c.out(kFloat, OC * C), &dbias = c.out(kFloat, OC);
-        Tensor &dout = c.in(kX, normal(N * OC)), &inp = c.in(kX, normal(N * C));
-        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, false);
-        c.near(dbias, 2 + root(N));  // k: a sum of N terms
-    }
 }
 
 // With "+=" the sum is complete, and rounded, before it is added: the result is, bit for bit, what was there + what "="
@@ -751,10 +638,9 @@ TEST(accumulate_is_one_add) {
     for (const Rows& s : kEmbeddings) {  // dwpe
         const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
         const std::vector<float> dout = normal(N * C), tokens = tokens_of(N, 65);
-        const State state(kState);
         const std::string what = format("embedding_backward B=%d T=%d C=%d", s.B, s.T, s.C);
         expect_one_add(what, size_t(s.T) * C, [&](const std::vector<float>& start, bool accumulate) {
-            Mask mask = {0.3f, state};
+            Mask mask(0.3f);
             Tokens sizes = {s.B, s.T, s.C, mask};
             Case c(what);
             Tensor &dwte = c.inout(kFloat, std::vector<float>(80 * C, 0)), &dwpe = c.inout(kFloat, start);
@@ -791,8 +677,7 @@ static float scale_in(const AttentionCase& s) {
 TEST(attention_forward) {
     for (const AttentionCase& s : kAttentions)
         for (const float rate : kRates) {
-            const State state(kState);
-            Mask mask = {rate, state};
+            Mask mask(rate);
             Heads heads = s.heads(mask, scale_in(s));
             Case c(s.text("attention_forward", rate));
             Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, normal(s.n_qkv()));
@@ -806,8 +691,7 @@ TEST(attention_forward) {
 TEST(attention_forward_large_scores) {
     const int T = 70, NH = 2, HS = 64;
     const size_t n = size_t(T * NH * HS);
-    const State state(kState);
-    Mask none = {0, state};
+    Mask none(0);
     Heads heads = {1, T, NH, NH, HS, none};
     Case c("attention_forward, large scores");
     std::vector<float> x = integers(3 * n, -25, 25);
@@ -824,8 +708,7 @@ TEST(attention_forward_large_scores) {
 TEST(attention_backward) {
     for (const AttentionCase& s : kAttentions)
         for (const float rate : kRates) {
-            const State state(kState);
-            Mask mask = {rate, state};
+            Mask mask(rate);
             const std::vector<float> x = normal(s.n_qkv());
             std::vector<float> y(s.n()), l(s.rows());
             Heads heads = s.heads(mask, scale_in(s));
@@ -852,8 +735,7 @@ TEST(attention_cached) {
     for (const auto& s : shapes) {
         const int T = s.maxT - 1, C = s.NH * s.HS, wide = C + 2 * s.NK * s.HS;
         const size_t row = size_t(C), cache_n = 2 * size_t(s.maxT) * size_t(s.NK * s.HS);
-        const State state(kState);
-        Mask none = {0, state};
+        Mask none(0);
         const std::vector<float> x = normal(size_t(wide) * size_t(T));
         Heads whole = {1, T, s.NH, s.NK, s.HS, none, s.NK == 2 ? 0.3f : 0};
         Case all("attention_forward for attention_cached");
@@ -908,44 +790,37 @@ TEST(classifier) {
             }
 }
 
-// Certain, impossible and huge: no NaN, no infinity. The logits are integers, so the differences are exact.
+// Logits of a table, with the losses' k and the size of what they are differences of. Returns the losses.
+static std::vector<double> classifier_case(const char* what, const std::vector<float>& x, int V,
+                                           const std::vector<float>& wanted, double k, double terms) {
+    Case c(format("classifier V=%d, %s", V, what));
+    Tensor &losses = c.out(kFloat, wanted.size()), &logits = c.inout(kX, x), &targets = c.in(kInt, wanted);
+    RUN(c, classifier, losses, logits, targets, int(wanted.size()), V, int(x.size() / wanted.size()), true);
+    c.near(losses, k, 0, terms);
+    c.near(logits, 8);  // k: as above
+    return losses.got;
+}
 // A row whose shared memory is 48 KB without what the kernel adds, and GPT-2's, which is near all that a block can have
 // of some GPUs.
 TEST(classifier_long_rows) {
-    for (const int V : {24570, 50257}) {
-        const int Vp = (V + 15) / 16 * 16;
-        Case c(format("classifier V=%d", V));
-        Tensor &losses = c.out(kFloat, 1), &logits = c.inout(kX, normal(size_t(Vp), 3)),
-               &targets = c.in(kInt, {float(V - 1)});
-        RUN(c, classifier, losses, logits, targets, 1, V, Vp, true);
-        c.near(losses, 8, 0, 4);  // k: as above
-        c.near(logits, 8);
-    }
+    for (const int V : {24570, 50257})
+        classifier_case("a long row", normal(size_t(V + 15) / 16 * 16, 3), V, {float(V - 1)}, 8, 4);  // k: as above
 }
+// Certain, impossible and huge: no NaN, no infinity. The logits are integers, so the differences are exact.
 TEST(classifier_large_logits) {
-    const int N = 4, V = 20, Vp = 32;
-    Case c("classifier, large logits");
-    std::vector<float> x = integers(size_t(N * Vp), -16, 16);
-    for (int i = 0; i < Vp; i++) x[size_t(i)] *= 1024;
-    x[size_t(Vp)] = 12352;      // row 1: certain, and right; no power of two
-    x[size_t(2 * Vp)] = 12352;  // row 2: certain, and wrong
-    Tensor &losses = c.out(kFloat, size_t(N)), &logits = c.inout(kX, x), &targets = c.in(kInt, {5, 0, 1, 7});
-    RUN(c, classifier, losses, logits, targets, N, V, Vp, true);
-    c.near(losses, 4);  // k: one log and one add
-    c.near(logits, 8);  // k: as above
-    EXPECT(losses.got[1] == 0 && losses.got[2] > 4000, "losses %g and %g", losses.got[1], losses.got[2]);
+    const size_t Vp = 32;
+    std::vector<float> x = integers(4 * Vp, -16, 16);
+    for (size_t i = 0; i < Vp; i++) x[i] *= 1024;
+    x[Vp] = 12352;      // row 1: certain, and right; no power of two
+    x[2 * Vp] = 12352;  // row 2: certain, and wrong
+    const std::vector<double> got = classifier_case("large logits", x, 20, {5, 0, 1, 7}, 4, 0);  // k: a log and an add
+    EXPECT(got[1] == 0 && got[2] > 4000, "losses %g and %g", got[1], got[2]);
 }
-
 // Where e^x comes near to 1.2e-38: a power of e that is another number, or 0, by a little.
 TEST(classifier_least_probabilities) {
-    const int V = 5, Vp = 16;
-    Case c("classifier, least probabilities");
     std::vector<float> x = {0, -87, -87.25f, -88.5f, -80};
-    x.resize(size_t(Vp));
-    Tensor &losses = c.out(kFloat, 1), &logits = c.inout(kX, x), &targets = c.in(kInt, {4});
-    RUN(c, classifier, losses, logits, targets, 1, V, Vp, true);
-    c.near(losses, 4);  // k: one log and one add
-    c.near(logits, 8);  // k: as above
+    x.resize(16);
+    classifier_case("least probabilities", x, 5, {4}, 4, 0);  // k: one log and one add
 }
 
 // Whatever the bits of a NaN are, what depends on it is one: an activation that was not written never looks finite.
@@ -970,8 +845,7 @@ TEST(nan_stays_nan) {
         for (const int HS : {8, 64, 128}) {
             const AttentionCase s = {1, 37, 1, 1, HS};
             const size_t row = size_t(HS), from = 2 * row;
-            const State state(kState);
-            Mask none = {0, state};
+            Mask none(0);
             Heads heads = s.heads(none);
             std::vector<float> x = normal(s.n_qkv());
             for (size_t i = 0; i < row; i++) x[2 * 3 * row + row + i] = nan;                // the key of position 2
@@ -1153,17 +1027,12 @@ TEST(formulas) {
     expect_formula(muon_info, {0.9, 0.95, 1e-8, 0.1, 0.95, 0.02}, adamw_formula);      // but for its matrices
 }
 TEST(negative_control_of_formulas) {
-    bool failed = false;
-    try {
-        expect_formula(sgd_info, {0.9, 0.1}, [](const Formula& f) {
-            const double w = f.w;
-            sgd_formula(f);
-            f.w -= 1e-4 * f.lr * f.decay * w;
-        });
-    } catch (const TestFailure&) {
-        failed = true;
-    }
-    EXPECT(failed, "a decay that is 1e-4 off passes");
+    const auto wrong = [](const Formula& f) {
+        const double w = f.w;
+        sgd_formula(f);
+        f.w -= 1e-4 * f.lr * f.decay * w;
+    };
+    EXPECT(fails([&] { expect_formula(sgd_info, {0.9, 0.1}, wrong); }), "a decay that is 1e-4 off passes");
 }
 
 TEST(matrix_polynomial) {
@@ -1263,8 +1132,7 @@ TEST(muon_matrix) {
 static void run_without_rows(int B, int T, float rate, bool accumulate, bool less) {
     const int C = 24, NH = 4, NK = 2, HS = 8, V = 20, Vp = 32;
     const size_t none = 0;
-    const State state(kState);
-    Mask mask = {rate, state}, no_mask = {0, state};
+    Mask mask(rate), no_mask(0);
     Heads heads = {B, T, NH, NK, HS, mask}, nothing = {1, 0, NH, NK, HS, no_mask};
     Tokens sizes = {B, T, C, mask};
     Case c("");
@@ -1307,7 +1175,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     Terms terms = {{&u, &v}, {}};
     WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kBalanced, none);
     Arrays arrays = {{&matrix, &row}, {}};
-    Updates updates = {none, {&x, &x}, u, arrays, v, rates, state};
+    Updates updates = {none, {&x, &x}, u, arrays, v, rates, mask.state};
     WRITES(update, {}, 0, 0, updates);
     WRITES(matrix_polynomial, {}, x, 1.5f, -2.0f, y, 0.75f, bias, 0);
 #undef LIST
