@@ -499,6 +499,8 @@ TEST(matmul_backward_input) {
 }
 TEST(matmul_backward_params) {
     each_matmul([](const Matmul& s, bool exact, bool accumulate) { params_case(s, exact, accumulate, exact); });
+}
+TEST(matmul_backward_params_bias) {
     for (const Matmul& s : kMatmuls) params_case(s, false, false, true);
 }
 

@@ -64,9 +64,8 @@ TEST(rmsnorm_by_hand) {
 }
 
 TEST(gelu_by_hand) {
-    const float identity[64] = {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
-                                0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
-                                0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    float identity[64] = {};
+    for (int i = 0; i < 8; i++) identity[9 * i] = 1;
     const float x[8] = {0, 1, -1, 10, -10, 100, -100, 0.5f}, ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     float out[8], pre[8], dpre[8];
     matmul_gelu_forward(out, pre, x, identity, nullptr, 1, 8, 8, nullptr);
@@ -263,13 +262,7 @@ TEST(differences_find_an_error) {  // the negative control
     check_gradient("right", x, right, loss);
     for (const float bad : {4.01f, float(NAN)}) {
         wrong[1] = bad;
-        bool failed = false;
-        try {
-            check_gradient("wrong", x, wrong, loss);
-        } catch (const TestFailure&) {
-            failed = true;
-        }
-        EXPECT(failed, "%g passes for 4", bad);
+        EXPECT(fails([&] { check_gradient("wrong", x, wrong, loss); }), "%g passes for 4", bad);
     }
 }
 
@@ -334,11 +327,9 @@ TEST(differences_mlp) {
     matmul_gelu_backward_input(dpre.data(), dout.data(), w2.data(), pre.data(), N, H, C, nullptr);
     matmul_backward_params(dw1.data(), db1.data(), dpre.data(), x.data(), N, C, H, false, nullptr);
     matmul_backward_input(dx.data(), dpre.data(), w1.data(), N, C, H, nullptr);
-    check_gradient("dw2", w2, dw2, loss);
-    check_gradient("db2", b2, db2, loss);
-    check_gradient("dw1", w1, dw1, loss);
-    check_gradient("db1", b1, db1, loss);
-    check_gradient("dx", x, dx, loss);
+    const struct { const char* name; Floats &x, &dx; } all[] = {
+        {"dw2", w2, dw2}, {"db2", b2, db2}, {"dw1", w1, dw1}, {"db1", b1, db1}, {"dx", x, dx}};
+    for (const auto& [name, at, gradient] : all) check_gradient(name, at, gradient, loss);
 }
 
 TEST(differences_attention) {
@@ -429,50 +420,42 @@ static const std::map<std::string, std::vector<double>>& golden() {
     EXPECT(arrays.size() > 40, "tests/golden/ops.txt: %zu arrays", arrays.size());
     return arrays;
 }
-static const std::vector<double>& golden(const char* name) {
+static const std::vector<double>& golden(const std::string& name) {
     const auto found = golden().find(name);
-    if (found == golden().end()) FAIL("tests/golden/ops.txt: no array %s", name);
+    if (found == golden().end()) FAIL("tests/golden/ops.txt: no array %s", name.c_str());
     return found->second;
 }
-static Floats input(const char* name) {
+static Floats input(const std::string& name) {
     const std::vector<double>& x = golden(name);
-    for (const double v : x) EXPECT(double(float(v)) == v, "%s: %.17g is not a float", name, v);
+    for (const double v : x) EXPECT(double(float(v)) == v, "%s: %.17g is not a float", name.c_str(), v);
     return Floats(x.begin(), x.end());
 }
 // 1e-6 of the largest value: a few roundings of float, and PyTorch's 9 digits.
-static void expect_golden(const char* name, const Floats& got) {
-    const std::vector<double>& want = golden(name);
-    EXPECT(got.size() == want.size(), "%s: %zu values, PyTorch has %zu", name, got.size(), want.size());
-    double scale = 0;
-    for (const double w : want) scale = std::fmax(scale, std::fabs(w));
-    expect_near(got.data(), want.data(), want.size(), 1e-6 * scale, name);
+static void expect_golden(const std::string& op, std::initializer_list<std::pair<const char*, Floats>> results) {
+    for (const auto& [name, got] : results) {
+        const Row row(op + "." + name);
+        const std::vector<double>& want = golden(op + "." + name);
+        EXPECT_EQ(got.size(), want.size());
+        double scale = 0;
+        for (const double w : want) scale = std::fmax(scale, std::fabs(w));
+        expect_near(got.data(), want.data(), want.size(), 1e-6 * scale, op + "." + name);
+    }
 }
 
-TEST(golden_layernorm) {
+static void golden_norm(const std::string& op, float eps, bool rms) {
     const int N = 3, C = 24;
-    const Floats w = input("ln.weight"), b = input("ln.bias"), dout = input("ln.dout");
-    Floats x = input("ln.inp"), out(N * C), mean(N), rstd(N), dinp(N * C, NAN), dw(C, NAN), db(C, NAN);
-    const LayerNorm norm = {.N = N, .C = C, .inp = x.data(), .out = out.data(), .mean = mean.data(),
-                            .rstd = rstd.data(), .weight = w.data(), .bias = b.data(), .eps = 1e-5f};
+    const Floats w = input(op + ".weight"), dout = input(op + ".dout"), b = rms ? Floats() : input(op + ".bias");
+    Floats x = input(op + ".inp"), out(N * C), mean(N), rstd(N), dinp(N * C, NAN), dw(C, NAN), db(C, NAN);
+    const LayerNorm norm = {.N = N, .C = C, .inp = x.data(), .out = out.data(), .mean = rms ? nullptr : mean.data(),
+                            .rstd = rstd.data(), .weight = w.data(), .bias = rms ? nullptr : b.data(), .eps = eps};
     layernorm_forward(norm);
-    layernorm_backward(dinp.data(), dw.data(), db.data(), dout.data(), norm, true, false);
-    expect_golden("ln.out", out);
-    expect_golden("ln.dinp", dinp);
-    expect_golden("ln.dweight", dw);
-    expect_golden("ln.dbias", db);
+    layernorm_backward(dinp.data(), dw.data(), rms ? nullptr : db.data(), dout.data(), norm, true, false);
+    expect_golden(op, {{"out", out}, {"dinp", dinp}, {"dweight", dw}});
+    if (!rms) expect_golden(op, {{"dbias", db}});
 }
-
-TEST(golden_rmsnorm) {
-    const int N = 3, C = 24;
-    const Floats w = input("rms.weight"), dout = input("rms.dout");
-    Floats x = input("rms.inp"), out(N * C), rstd(N), dinp(N * C, NAN), dw(C, NAN);
-    const LayerNorm norm = {.N = N, .C = C, .inp = x.data(), .out = out.data(), .rstd = rstd.data(),
-                            .weight = w.data(), .eps = 0.125f};
-    layernorm_forward(norm);
-    layernorm_backward(dinp.data(), dw.data(), nullptr, dout.data(), norm, true, false);
-    expect_golden("rms.out", out);
-    expect_golden("rms.dinp", dinp);
-    expect_golden("rms.dweight", dw);
+TEST(golden_norms) {
+    golden_norm("ln", 1e-5f, false);
+    golden_norm("rms", 0.125f, true);
 }
 
 TEST(golden_mlp) {
@@ -486,25 +469,17 @@ TEST(golden_mlp) {
     matmul_gelu_backward_input(dpre.data(), dout.data(), w2.data(), pre.data(), N, H, C, nullptr);
     matmul_backward_params(dw1.data(), db1.data(), dpre.data(), x.data(), N, C, H, false, nullptr);
     matmul_backward_input(dx.data(), dpre.data(), w1.data(), N, C, H, nullptr);
-    expect_golden("mlp.pre", pre);
-    expect_golden("mlp.act", act);
-    expect_golden("mlp.out", out);
-    expect_golden("mlp.dpre", dpre);
-    expect_golden("mlp.dinp", dx);
-    expect_golden("mlp.dfcw", dw1);
-    expect_golden("mlp.dfcb", db1);
-    expect_golden("mlp.dprojw", dw2);
-    expect_golden("mlp.dprojb", db2);
+    expect_golden("mlp", {{"pre", pre}, {"act", act}, {"out", out}, {"dpre", dpre}, {"dinp", dx}, {"dfcw", dw1},
+                          {"dfcb", db1}, {"dprojw", dw2}, {"dprojb", db2}});
 }
 
 static void expect_attention(const std::string& name, int B, int T, int NH, int NK, int HS) {
-    const Floats qkv = input((name + ".qkv").c_str()), dout = input((name + ".dout").c_str());
+    const Floats qkv = input(name + ".qkv"), dout = input(name + ".dout");
     Floats out(dout.size()), lse(size_t(B * NH * T)), delta(lse.size()), dqkv(qkv.size(), NAN);
     attention_forward(out.data(), lse.data(), qkv.data(), {B, T, NH, NK, HS});
     attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(),
                        {B, T, NH, NK, HS});
-    expect_golden((name + ".out").c_str(), out);
-    expect_golden((name + ".dqkv").c_str(), dqkv);
+    expect_golden(name, {{"out", out}, {"dqkv", dqkv}});
 }
 TEST(golden_attention) {
     expect_attention("att", 2, 7, 2, 2, 8);
@@ -519,8 +494,7 @@ TEST(golden_classifier) {
     for (int i = 0; i < N; i++) std::copy_n(x.begin() + i * V, V, logits.begin() + i * Vp);
     classifier(losses.data(), logits.data(), targets.data(), N, V, Vp, true, nullptr);
     for (int i = 0; i < N; i++) dlogits.insert(dlogits.end(), logits.begin() + i * Vp, logits.begin() + i * Vp + V);
-    expect_golden("loss.losses", losses);
-    expect_golden("loss.dlogits", dlogits);
+    expect_golden("loss", {{"losses", losses}, {"dlogits", dlogits}});
 }
 
 TEST(golden_embedding) {
@@ -531,9 +505,7 @@ TEST(golden_embedding) {
     const Embedding embedding = {.B = B, .T = T, .C = C};
     embedding_forward(out.data(), tokens.data(), wte.data(), wpe.data(), embedding);
     embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens.data(), maxT, embedding, false);
-    expect_golden("emb.out", out);
-    expect_golden("emb.dwte", dwte);
-    expect_golden("emb.dwpe", dwpe);
+    expect_golden("emb", {{"out", out}, {"dwte", dwte}, {"dwpe", dwpe}});
 }
 
 // Three steps of 8 weights that decay and 8 that do not.
@@ -548,14 +520,14 @@ static void golden_steps(const OptimizerInfo& info, const std::vector<double>& h
     };
     Floats w = spread(input("adamw.start")), m(n, 0), v(n, 0);
     for (int step = 0; step < 3; step++) {
-        const Floats grad = spread(input(format("adamw.grad%d", step).c_str()));
+        const Floats grad = spread(input(format("adamw.grad%d", step)));
         StepState state = {0, uint32_t(step), 0.0625f / float(1 << step), 1, {}};
         info.prepare(&state, hyper.data(), step + 1, 1, nullptr);
         float* const arrays[] = {m.data(), v.data()};
         update(find_optimizer(info.name), 0, {n, w.data(), w.data(), arrays, grad.data(), rates, &state});
         Floats got(w.begin(), w.begin() + 8);
         got.insert(got.end(), w.begin() + kUnit, w.begin() + kUnit + 8);
-        expect_golden(format("%s.weights%d", info.name, step).c_str(), got);
+        expect_golden(info.name, {{format("weights%d", step).c_str(), got}});
     }
     for (size_t i = 0; i < n; i++) EXPECT(i % kUnit < 8 || w[i] == 0, "padding[%zu] became %g", i, w[i]);
 }
