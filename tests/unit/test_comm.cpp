@@ -28,13 +28,11 @@
 
 namespace {
 
-// ------------------------------------------------------------------------------------------------------ jobs of
-// processes
+// --------------------------------------------------------------------------------------------- jobs of processes
 
-struct Shape {
-    int hosts, local;
-};  // ranks = hosts * local; hosts > 1 means TCP
+struct Shape { int hosts, local; };                                 // ranks = hosts * local; hosts > 1 means TCP
 constexpr int kHung = -1;
+using Meanwhile = std::function<void(const std::vector<pid_t>&)>;   // in the parent
 
 struct Job {
     Shape shape;
@@ -42,16 +40,13 @@ struct Job {
     std::vector<int> ranks = {};  // the ranks that start; empty: all
     std::function<void(Comm*)> body = {};
     std::function<void(int rank, World*)> before = {};              // in the child, before comm_create
-    std::function<void(const std::vector<pid_t>&)> meanwhile = {};  // in the parent
+    Meanwhile meanwhile = {};
     double patience = 60;                                           // seconds, then the job counts as hung
     int port = 0;
     int stay = 0;  // ranks that will not end by themselves
 };
-struct Outcome {
-    std::vector<int> code;
-    std::vector<std::string> said;
-    std::vector<double> seconds;
-};  // by rank started
+// By rank started.
+struct Outcome { std::vector<int> code; std::vector<std::string> said; std::vector<double> seconds; };
 
 // Counters that parent and children share.
 std::atomic<int>* const board =
@@ -198,8 +193,7 @@ std::vector<uint8_t> pattern(size_t bytes, int seed) {
     return v;
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// collectives
+// --------------------------------------------------------------------------------------------------- collectives
 
 void check_collectives(Comm* c) {
     EXPECT(c->rank == c->host * c->local_size + c->local_rank && c->size == c->hosts * c->local_size, "rank %d of %d",
@@ -287,38 +281,35 @@ void check_hosts(Comm* c) {
     }
 }
 
-TEST(everything_on_one_host) {
-    for (const int n : {1, 2, 3, 4, 8})
-        expect_success(run_job({.shape = {1, n}, .body = [](Comm* c) {
-                                    check_collectives(c);
-                                    check_shared(c);
-                                    check_hosts(c);
-                                }}));
+void check_all(Comm* c) {
+    check_collectives(c);
+    check_shared(c);
+    check_hosts(c);
 }
 
-TEST(everything_on_several_hosts) {
-    for (const Shape s : {Shape{2, 1}, {2, 2}, {4, 1}, {3, 2}})
-        expect_success(run_job({.shape = s, .body = [s](Comm* c) {
-                                    EXPECT(c->hosts == s.hosts && c->local_size == s.local, "%d hosts of %d", c->hosts,
-                                           c->local_size);
-                                    check_collectives(c);
-                                    check_shared(c);
-                                    check_hosts(c);
-                                }}));
+TEST(everything) {
+    for (const Shape s : {Shape{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 8}, {2, 1}, {2, 2}, {4, 1}, {3, 2}}) {
+        const auto body = [s](Comm* c) {
+            EXPECT(c->hosts == s.hosts && c->local_size == s.local, "%d hosts of %d", c->hosts, c->local_size);
+            check_all(c);
+        };
+        expect_success(run_job({.shape = s, .body = body}));
+    }
 }
 
 // Reductions run in a thread of their own, while the main thread calls no collective.
 TEST(collectives_of_two_threads_in_turn) {
-    expect_success(run_job({.shape = {2, 2}, .body = [](Comm* c) {
-                                for (int i = 0; i < 3; i++) {
-                                    std::thread reduction([&] {
-                                        check_hosts(c);
-                                        comm_local_barrier(c);
-                                    });
-                                    reduction.join();
-                                    check_collectives(c);
-                                }
-                            }}));
+    const auto body = [](Comm* c) {
+        for (int i = 0; i < 3; i++) {
+            std::thread reduction([&] {
+                check_hosts(c);
+                comm_local_barrier(c);
+            });
+            reduction.join();
+            check_collectives(c);
+        }
+    };
+    expect_success(run_job({.shape = {2, 2}, .body = body}));
 }
 
 TEST(shared_memory_too_large) {
@@ -332,8 +323,7 @@ TEST(shared_memory_too_large) {
     comm_destroy(alone);
 }
 
-// -------------------------------------------------------------------------------------------------------- losing a
-// rank
+// ------------------------------------------------------------------------------------------------- losing a rank
 
 // Steps 0..11 with a barrier each, then step 12: all but the victim wait in the barrier that it never reaches.
 void train_until_12(Comm* c, const std::function<void()>& act) {
@@ -359,32 +349,42 @@ std::function<void(Comm*)> at_12(int rank, std::function<void()> act) {
 // What the ranks of such a job said and did, whose victim got a signal once all were at step 12. *from: when it got it.
 Outcome signal_at_12(Shape s, int victim, int signal, double timeout, double* from) {
     const double start = now_seconds();
-    return run_job({.shape = s,
-                    .timeout = timeout,
-                    .body = at_12(victim, [] { sleep(1000); }),
-                    .meanwhile =
-                        [&](const std::vector<pid_t>& pids) {
-                            wait_board(0, s.hosts * s.local);
-                            usleep(useconds_t(timeout * 0.45e6));      // rank 0 has heard of step 12
-                            *from = now_seconds() - start;
-                            kill(pids[size_t(victim)], signal);
-                        },
-                    .stay = signal == SIGSTOP});
+    const auto meanwhile = [&](const std::vector<pid_t>& pids) {
+        wait_board(0, s.hosts * s.local);
+        usleep(useconds_t(timeout * 0.45e6));      // rank 0 has heard of step 12
+        *from = now_seconds() - start;
+        kill(pids[size_t(victim)], signal);
+    };
+    return run_job({.shape = s, .timeout = timeout, .body = at_12(victim, [] { sleep(1000); }),
+                    .meanwhile = meanwhile, .stay = signal == SIGSTOP});
+}
+
+// Each of the others names the victim, after more than `least` seconds and less than `most`.
+void expect_named(Shape s, int victim, int signal, double timeout, const std::string& how, const char* why,
+                  double least, double most) {
+    double from = 0;
+    const Outcome o = signal_at_12(s, victim, signal, timeout, &from);
+    EXPECT(signal == SIGKILL || o.code[size_t(victim)] == kHung, "the stopped one: %s", all_said(o).c_str());
+    for (size_t r = 0; r < o.code.size(); r++) {
+        if (int(r) == victim) continue;
+        expect_end(o, r, 69, format("peer %s: rank %d (", how.c_str(), victim));
+        expect_end(o, r, 69, why);
+        const double took = o.seconds[r] - from;
+        EXPECT(took > least && took < most, "rank %zu took %.2f s", r, took);
+    }
 }
 
 TEST(killed_rank_is_named_by_all) {
     for (const Shape s : {Shape{1, 2}, {1, 4}, {2, 2}, {3, 1}})
-        for (const int victim : {0, s.hosts * s.local - 1}) {
-            double killed = 0;
-            const Outcome o = signal_at_12(s, victim, SIGKILL, 3, &killed);
-            for (int r = 0; r < s.hosts * s.local; r++) {
-                if (r == victim) continue;
-                expect_end(o, size_t(r), 69, format("peer lost: rank %d (", victim));
-                expect_end(o, size_t(r), 69,
-                           "connection closed; last step 12, phase backward; run again with --resume to go on");
-                EXPECT(o.seconds[size_t(r)] - killed < 2, "rank %d took %.2f s", r, o.seconds[size_t(r)] - killed);
-            }
-        }
+        for (const int victim : {0, s.hosts * s.local - 1})
+            expect_named(s, victim, SIGKILL, 3, "lost", "connection closed; last step 12, phase backward; run again "
+                         "with --resume to go on", -1, 2);
+}
+
+TEST(stopped_rank_is_named_by_all) {
+    for (const Shape s : {Shape{1, 3}, {2, 2}})
+        for (const int victim : {0, 1})
+            expect_named(s, victim, SIGSTOP, 2, "stuck", "no progress for 2 s, last step 12, phase backward", 1, 4);
 }
 
 TEST(early_exit_is_noticed) {
@@ -392,62 +392,41 @@ TEST(early_exit_is_noticed) {
     for (const size_t r : {0, 2}) expect_end(o, r, 69, "peer lost: rank 1 (");
 }
 
-TEST(stopped_rank_is_named_by_all) {
-    for (const Shape s : {Shape{1, 3}, {2, 2}})
-        for (const int victim : {0, 1}) {
-            double stopped = 0;
-            const Outcome o = signal_at_12(s, victim, SIGSTOP, 2, &stopped);
-            EXPECT(o.code[size_t(victim)] == kHung, "the stopped one: %s", all_said(o).c_str());
-            for (int r = 0; r < s.hosts * s.local; r++) {
-                if (r == victim) continue;
-                expect_end(o, size_t(r), 69, format("peer stuck: rank %d (", victim));
-                expect_end(o, size_t(r), 69, "no progress for 2 s, last step 12, phase backward");
-                const double took = o.seconds[size_t(r)] - stopped;
-                EXPECT(took > 1 && took < 4, "rank %d took %.2f s", r, took);
-            }
-        }
-}
-
 // The more ranks are stopped, the longer rank 0 would wait for room in their sockets, and could take that for a stop of
 // its own.
 TEST(many_stopped_ranks_with_full_sockets_end_the_job) {
     constexpr int kRanks = 16, kLive = 2;
-    const Outcome o = run_job({.shape = {1, kRanks},
-                               .timeout = 2,
-                               .body =
-                                   [&](Comm* c) {
-                                       const int smallest = 1;         // of the kernel's: room for two records
-                                       for (int fd = 3; c->rank == 0 && fd < 256; fd++)
-                                           setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &smallest, sizeof smallest);
-                                       train_until_12(c, [&] {
-                                           if (c->rank >= kLive) raise(SIGSTOP);
-                                       });
-                                   },
-                               .patience = 30,
-                               .stay = kRanks - kLive});
+    const auto body = [](Comm* c) {
+        const int smallest = 1;         // of the kernel's: room for two records
+        for (int fd = 3; c->rank == 0 && fd < 256; fd++)
+            setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &smallest, sizeof smallest);
+        train_until_12(c, [&] {
+            if (c->rank >= kLive) raise(SIGSTOP);
+        });
+    };
+    const Outcome o = run_job(
+        {.shape = {1, kRanks}, .timeout = 2, .body = body, .patience = 30, .stay = kRanks - kLive});
     for (int r = 0; r < kLive; r++) expect_end(o, size_t(r), 69, "peer stuck: rank ");
 }
 
 TEST(stopped_for_a_second_goes_on) {
-    for (const int victim : {0, 1})
-        expect_success(run_job({.shape = {1, 3},
-                                .timeout = 3,
-                                .body =
-                                    [&](Comm* c) {
-                                        for (int i = 0; i < 400; i++) {
-                                            comm_progress(c, i, "work");
-                                            usleep(5000);
-                                            comm_barrier(c);
-                                            board[0] = i;
-                                        }
-                                    },
-                                .meanwhile =
-                                    [&](const std::vector<pid_t>& pids) {
-                                        wait_board(0, 20);
-                                        kill(pids[size_t(victim)], SIGSTOP);
-                                        usleep(1000000);
-                                        kill(pids[size_t(victim)], SIGCONT);
-                                    }}));
+    const auto body = [](Comm* c) {
+        for (int i = 0; i < 400; i++) {
+            comm_progress(c, i, "work");
+            usleep(5000);
+            comm_barrier(c);
+            board[0] = i;
+        }
+    };
+    for (const int victim : {0, 1}) {
+        const auto meanwhile = [&](const std::vector<pid_t>& pids) {
+            wait_board(0, 20);
+            kill(pids[size_t(victim)], SIGSTOP);
+            usleep(1000000);
+            kill(pids[size_t(victim)], SIGCONT);
+        };
+        expect_success(run_job({.shape = {1, 3}, .timeout = 3, .body = body, .meanwhile = meanwhile}));
+    }
 }
 
 // Its threads live and its records come, but they do not advance; the victims wait in a collective.
@@ -463,149 +442,160 @@ TEST(busy_rank_is_named_not_its_victims) {
         }
 }
 
-TEST(slow_work_that_reports_progress_is_fine) {
-    expect_success(run_job({.shape = {1, 2}, .timeout = 1, .body = [](Comm* c) {
-                                train_until_12(c, [&] {
-                                    for (int i = 0; i < 12 && c->rank == 0; i++) {
-                                        usleep(300000);
-                                        comm_progress(c, 12, "checkpoint");
-                                    }
-                                });
-                            }}));
-}
-
-TEST(first_step_may_take_longer) {
-    expect_success(run_job({.shape = {1, 2}, .timeout = 0.7, .body = [](Comm* c) {
-                                comm_progress(c, 0, "forward");
-                                if (c->rank == 1) usleep(2000000);
-                                comm_barrier(c);
-                            }}));
+TEST(slow_work_is_fine) {
+    const auto reports = [](Comm* c) {
+        train_until_12(c, [&] {
+            for (int i = 0; i < 12 && c->rank == 0; i++) {
+                usleep(300000);
+                comm_progress(c, 12, "checkpoint");
+            }
+        });
+    };
+    const auto first_step = [](Comm* c) {       // it may take longer
+        comm_progress(c, 0, "forward");
+        if (c->rank == 1) usleep(2000000);
+        comm_barrier(c);
+    };
+    expect_success(run_job({.shape = {1, 2}, .timeout = 1, .body = reports}));
+    expect_success(run_job({.shape = {1, 2}, .timeout = 0.7, .body = first_step}));
 }
 
 TEST(an_error_ends_all_with_its_code) {
-    for (const Shape s : {Shape{1, 4}, {2, 2}})
-        for (const int thrower : {0, 3}) {
-            const Outcome o =
-                run_job({.shape = s, .body = at_12(thrower, [] { die(65, "data: f.bin: got 7, want 8"); })});
-            expect_abort(
-                o, 65,
-                thrower == 0 ? "error: data: f.bin: got 7" : format("error: rank %d: data: f.bin: got 7", thrower));
-        }
-}
-
-TEST(a_long_error_is_said_whole) {
-    const std::string name(600, 'x');
-    const Outcome o = run_job({.shape = {1, 2}, .body = at_12(1, [&] { die(66, "%s: missing", name.c_str()); })});
-    expect_abort(o, 66, "error: rank 1: " + name + ": missing");
+    const std::string longest(600, 'x');        // is said whole
+    const struct { Shape shape; int rank; std::string error; } rows[] = {
+        {{1, 4}, 0, "data: f.bin: got 7"}, {{1, 4}, 3, "data: f.bin: got 7"}, {{2, 2}, 0, "data: f.bin: got 7"},
+        {{2, 2}, 3, "data: f.bin: got 7"}, {{1, 2}, 1, longest + ": missing"}};
+    for (const auto& row : rows) {
+        const Outcome o = run_job(
+            {.shape = row.shape, .body = at_12(row.rank, [&] { die(65, "%s", row.error.c_str()); })});
+        expect_abort(o, 65, "error: " + (row.rank ? format("rank %d: ", row.rank) : "") + row.error);
+    }
 }
 
 TEST(all_throw_at_once) {
-    const Outcome o = run_job({.shape = {1, 4}, .body = [](Comm* c) {
-                                   comm_barrier(c);
-                                   die(80, "replicas disagree");
-                               }});
-    expect_abort(o, 80, "replicas disagree");
+    const auto body = [](Comm* c) {
+        comm_barrier(c);
+        die(80, "replicas disagree");
+    };
+    expect_abort(run_job({.shape = {1, 4}, .body = body}), 80, "replicas disagree");
 }
 
 TEST(different_collectives) {
-    for (const Shape s : {Shape{1, 3}, {3, 1}}) {
-        Outcome o = run_job({.shape = s, .body = [](Comm* c) {
-                                 std::vector<char> in(100), out(300);
-                                 comm_barrier(c);
-                                 comm_allgather(c, out.data(), in.data(), c->rank == 1 ? 99 : 100);
-                             }});
-        expect_abort(o, 80, "collectives differ");
-        o = run_job({.shape = s, .body = [](Comm* c) {  // rank 1 leaves one out
-                         std::vector<char> data(100);
-                         std::vector<char> all(data.size() * size_t(c->size));
-                         if (c->rank != 1) comm_barrier(c);
-                         comm_allgather(c, all.data(), data.data(), data.size());
-                     }});
-        expect_abort(o, 80, "collectives differ");
-    }
-    const Outcome o = run_job({.shape = {2, 1}, .body = [](Comm* c) {
-                                   std::vector<char> data(300);
-                                   const size_t cut[] = {0, 100, size_t(c->rank == 1 ? 200 : 201)};
-                                   comm_hosts_gather(c, data.data(), cut);
-                               }});
-    expect_abort(o, 80, "collectives differ");
+    const auto other_bytes = [](Comm* c) {
+        std::vector<char> in(100), out(300);
+        comm_barrier(c);
+        comm_allgather(c, out.data(), in.data(), c->rank == 1 ? 99 : 100);
+    };
+    const auto one_less = [](Comm* c) {         // rank 1 leaves one out
+        std::vector<char> in(100), out(300);
+        if (c->rank != 1) comm_barrier(c);
+        comm_allgather(c, out.data(), in.data(), in.size());
+    };
+    const auto other_cut = [](Comm* c) {
+        std::vector<char> data(300);
+        const size_t cut[] = {0, 100, size_t(c->rank == 1 ? 200 : 201)};
+        comm_hosts_gather(c, data.data(), cut);
+    };
+    const struct { Shape shape; std::function<void(Comm*)> body; } rows[] = {
+        {{1, 3}, other_bytes}, {{3, 1}, other_bytes}, {{1, 3}, one_less}, {{3, 1}, one_less}, {{2, 1}, other_cut}};
+    for (const auto& [shape, body] : rows)
+        expect_abort(run_job({.shape = shape, .body = body}), 80, "collectives differ");
 }
 
 // Rank 1 puts a message of its own on the data connection: the right header, then a payload that does not match its
 // checksum.
 TEST(damage_on_the_wire) {
-    const Outcome o = run_job({.shape = {2, 1}, .body = [&](Comm* c) {
-             const size_t cut[] = {0, 8, 16};
-             std::vector<char> data(16, 'x'), room(16);
-             if (c->rank == 0) comm_hosts_scatter(c, data.data(), cut, room.data(), 8, nullptr);
-             struct {
-                 uint64_t bytes, crc;
-                 char data[8];
-             } m = {8, crc32c(0, "xxxxxxxx", 8), {}};
-             std::memset(m.data, 'x', sizeof m.data);
-             m.data[3] ^= 1;
-             std::vector<int> sockets;  // to rank 0, in order of their making: control, data
-             for (int fd = 3; fd < 100; fd++) {
-                 sockaddr_in a = {};
-                 socklen_t size = sizeof a;
-                 if (getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.sin_family == AF_INET)
-                     sockets.push_back(fd);
-             }
-             EXPECT_EQ(sockets.size(), 2);
-             EXPECT(send_all(sockets[1], &m, sizeof m, 1), "send");
-         }});
-    expect_abort(o, 80, "damaged on the wire: rank 1 (");
+    const auto body = [](Comm* c) {
+        const size_t cut[] = {0, 8, 16};
+        std::vector<char> data(16, 'x'), room(16);
+        if (c->rank == 0) comm_hosts_scatter(c, data.data(), cut, room.data(), 8, nullptr);
+        struct { uint64_t bytes, crc; char data[8]; } m = {8, crc32c(0, "xxxxxxxx", 8), {}};
+        std::memset(m.data, 'x', sizeof m.data);
+        m.data[3] ^= 1;
+        std::vector<int> sockets;  // to rank 0, in order of their making: control, data
+        for (int fd = 3; fd < 100; fd++) {
+            sockaddr_in a = {};
+            socklen_t size = sizeof a;
+            if (getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.sin_family == AF_INET)
+                sockets.push_back(fd);
+        }
+        EXPECT_EQ(sockets.size(), 2);
+        EXPECT(send_all(sockets[1], &m, sizeof m, 1));
+    };
+    expect_abort(run_job({.shape = {2, 1}, .body = body}), 80, "damaged on the wire: rank 1 (");
 }
 
 // All ranks wait, as for GPUs that wait for each other: nobody is to blame, and nobody may hang.
 TEST(deadlock_ends) {
-    const Outcome o = run_job({.shape = {1, 2},
-                               .timeout = 0.5,
-                               .body = [](Comm* c) {
-                                   train_until_12(c, [&] {
-                                       comm_waiting(c, true);
-                                       sleep(1000);
-                                   });
-                               },
-                               .patience = 10});
+    const auto body = [](Comm* c) {
+        train_until_12(c, [&] {
+            comm_waiting(c, true);
+            sleep(1000);
+        });
+    };
+    const Outcome o = run_job({.shape = {1, 2}, .timeout = 0.5, .body = body, .patience = 10});
     for (size_t r = 0; r < 2; r++) expect_end(o, r, 69, "peer stuck: all ranks, waiting for each other");
 }
 
-// ------------------------------------------------------------------------------------------------------------ the
-// start
+// ----------------------------------------------------------------------------------------------------- the start
 
 void nothing(Comm*) {}
 
-TEST(missing_rank) {
-    for (const Shape s : {Shape{1, 3}, {3, 1}}) {
-        const Outcome o = run_job({.shape = s, .timeout = 0.3, .ranks = {0, 1}, .body = nothing, .patience = 8});
-        for (const size_t i : {0, 1}) expect_end(o, i, 69, "peer missing: rank 2 of 3: not here in time");
-        const Outcome p = run_job({.shape = s, .timeout = 0.3, .ranks = {1, 2}, .body = nothing, .patience = 8});
-        for (size_t i = 0; i < 2; i++) expect_end(p, i, 69, "peer missing: rank 0 of 3");
-    }
-}
+struct End { size_t rank; int code; std::string part; };
+struct Unmet { const char* name; Job job; std::vector<End> ends; };
 
-TEST(rank_that_dies_while_meeting) {
-    const Outcome o = run_job({.shape = {1, 3},
-                               .ranks = {0, 1},
-                               .body = nothing,
-                               .meanwhile =
-                                   [](const std::vector<pid_t>& pids) {
-                                       usleep(300000);
-                                       kill(pids[1], SIGKILL);
-                                   },
-                               .patience = 8});
-    expect_end(o, 0, 69, "peer lost: rank 1 (");
-    const Outcome p = run_job({.shape = {1, 3},
-                               .ranks = {0, 1},
-                               .body = nothing,
-                               .meanwhile =
-                                   [](const std::vector<pid_t>& pids) {
-                                       usleep(300000);
-                                       kill(pids[0], SIGKILL);
-                                   },
-                               .patience = 8});
-    expect_end(p, 1, 69, "peer lost: rank 0 (");
+TEST(ranks_that_do_not_meet) {
+    const auto killed = [](size_t i) {
+        return [=](const std::vector<pid_t>& pids) {
+            usleep(300000);
+            kill(pids[i], SIGKILL);
+        };
+    };
+    const auto secrets = [](int rank, World*) { setenv("LOCKSTEP_SECRET", rank ? "wrong" : "right", 1); };
+    const auto larger = [](int rank, World* w) {
+        if (rank == 2) w->size = 4;
+        else usleep(200000 * useconds_t(1 - rank));
+    };
+    const auto other_job = [](int rank, World* w) { w->job += rank == 1 ? " another" : ""; };
+    const auto no_secret = [](int, World* w) { w->master_addr = "10.255.255.1"; };
+    const auto at = [](const char* address) {
+        return [=](int, World* w) {
+            setenv("LOCKSTEP_SECRET", "s", 1);
+            setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // a machine without a name server waits long otherwise
+            w->master_addr = address;
+        };
+    };
+    const std::string missing = "peer missing: rank 2 of 3", taken = "Address already in use";
+    const int port = free_port(), fd = listen_loopback(port);
+    std::vector<Unmet> rows = {
+        {"rank 1 dies", {.shape = {1, 3}, .ranks = {0, 1}, .meanwhile = killed(1)}, {{0, 69, "peer lost: rank 1 ("}}},
+        {"rank 0 dies", {.shape = {1, 3}, .ranks = {0, 1}, .meanwhile = killed(0)}, {{1, 69, "peer lost: rank 0 ("}}},
+        {"another world size", {.shape = {1, 3}, .timeout = 0.5, .before = larger},
+         {{2, 69, "not authenticated: this host's job socket: has another secret, job, user or number of ranks"},
+          {0, 69, missing}, {1, 69, missing}}},
+        {"another job", {.shape = {2, 1}, .timeout = 0.4, .before = other_job},
+         {{1, 69, "not authenticated: "}, {0, 69, "peer missing: rank 1"}}},
+        {"another secret", {.shape = {2, 1}, .timeout = 0.4, .before = secrets, .patience = 3},
+         {{1, 69, "not authenticated: 127.0.0.1:"}, {0, 69, "peer missing: rank 1"}}},
+        {"no secret", {.shape = {2, 1}, .before = no_secret}, {{0, 2, "LOCKSTEP_SECRET"}, {1, 2, "LOCKSTEP_SECRET"}}},
+        {"no such host", {.shape = {2, 1}, .timeout = 0.2, .ranks = {1}, .before = at("no-such-host.invalid")},
+         {{0, 69, "no-such-host.invalid"}}},
+        {"not this host", {.shape = {2, 1}, .ranks = {0}, .before = at("192.0.2.1")},
+         {{0, 69, "cannot listen: 192.0.2.1:"}}},
+        {"the port is taken", {.shape = {2, 1}, .timeout = 0.2, .ranks = {0}, .port = port}, {{0, 69, taken}}}};
+    for (const Shape s : {Shape{1, 3}, {3, 1}}) {
+        const std::string late = missing + ": not here in time", first = "peer missing: rank 0 of 3";
+        rows.push_back({"rank 2", {.shape = s, .timeout = 0.3, .ranks = {0, 1}}, {{0, 69, late}, {1, 69, late}}});
+        rows.push_back({"rank 0", {.shape = s, .timeout = 0.3, .ranks = {1, 2}}, {{0, 69, first}, {1, 69, first}}});
+    }
+    for (Unmet& unmet : rows) {
+        const Row row(unmet.name);
+        unmet.job.body = nothing;
+        if (unmet.job.patience == 60) unmet.job.patience = 20;
+        const Outcome o = run_job(unmet.job);
+        for (const End& end : unmet.ends) expect_end(o, end.rank, end.code, end.part);
+    }
+    close(fd);
 }
 
 TEST(rank_claimed_twice) {
@@ -625,113 +615,58 @@ TEST(rank_claimed_twice) {
 TEST(an_error_before_the_ranks_meet) {
     for (const Shape s : {Shape{1, 3}, {3, 1}})
         for (const int thrower : {0, 1, 2}) {
-            const Outcome o = run_job({.shape = s,
-                                       .body = nothing,
-                                       .before = [&](int rank, World*) {
-                                           if (rank != thrower) return;
-                                           die(66, "--data: x.bin: missing");
-                                       }});
+            const auto before = [&](int rank, World*) {
+                if (rank == thrower) die(66, "--data: x.bin: missing");
+            };
+            const Outcome o = run_job({.shape = s, .body = nothing, .before = before});
             for (int r = 0; r < 3; r++)
                 expect_end(o, size_t(r), 66, r == thrower ? "error: --data: x.bin" : format("rank %d", thrower));
         }
 }
 
-TEST(the_same_error_of_all_ranks_is_said_once) {
-    const Outcome o = run_job({.shape = {1, 4}, .body = nothing, .before = [](int, World*) {
-                                   die(2, "--stpes: unknown option");
-                               }});
-    expect_abort(o, 2, "--stpes: unknown option");
+// One that all ranks have is said once.
+TEST(errors_of_all_ranks_before_they_meet) {
+    const auto hosts = [](int of_first, int every) {    // ranks that believe in two hosts
+        return [=](int rank, World*) {
+            setenv("LOCKSTEP_HOST_ID", rank < of_first && rank % every == 0 ? "a" : "b", 1);
+        };
+    };
+    const std::pair<Job, const char*> rows[] = {
+        {{.shape = {1, 4}, .before = [](int, World*) { die(2, "--stpes: unknown option"); }}, "--stpes: unknown"},
+        {{.shape = {2, 2}, .before = hosts(3, 1), .patience = 8}, "ranks per host: got rank 3 on "},
+        {{.shape = {2, 2}, .before = hosts(4, 2), .patience = 8}, "ranks per host: got rank 1 on "}};
+    for (auto [job, part] : rows) {
+        job.body = nothing;
+        expect_abort(run_job(job), 2, part);
+    }
 }
 
 // The listener of rank 0's meeting may take a connection and close, before rank 0 listens again to tell the same error.
 TEST(an_error_is_told_to_the_next_listener) {
     const int port = free_port();
-    const Outcome o = run_job({.shape = {2, 1}, .body = nothing, .before = [&](int rank, World*) {
-                                   if (rank == 0) {
-                                       const int fd = listen_loopback(port);
-                                       board[0] = 1;
-                                       close(accept(fd, nullptr, nullptr));
-                                       close(fd);
-                                       usleep(100000);
-                                   }
-                                   wait_board(0, 1);
-                                   die(2, "hosts: unequal");
-                               }, .port = port});
-    expect_abort(o, 2, "hosts: unequal");
+    const auto before = [&](int rank, World*) {
+        if (rank == 0) {
+            const int fd = listen_loopback(port);
+            board[0] = 1;
+            close(accept(fd, nullptr, nullptr));
+            close(fd);
+            usleep(100000);
+        }
+        wait_board(0, 1);
+        die(2, "hosts: unequal");
+    };
+    expect_abort(run_job({.shape = {2, 1}, .body = nothing, .before = before, .port = port}), 2, "hosts: unequal");
 }
 
-// Each rank in a container of its own, on one host: nothing is shared but the network's namespace.
-TEST(containers_on_one_host) {
-    const Outcome o = run_job({.shape = {1, 4}, .body = [](Comm* c) {
-                                   EXPECT(c->hosts == 2 && c->local_size == 2, "%d of %d", c->hosts, c->local_size);
-                                   check_collectives(c);
-                                   check_shared(c);
-                                   check_hosts(c);
-                               }, .before = [](int rank, World*) {
-                                   setenv("LOCKSTEP_HOST_ID", rank < 2 ? "a" : "b", 1);
-                               }});
-    expect_success(o);
-}
-
-TEST(other_world_size) {
-    const Outcome o = run_job({.shape = {1, 3},
-                               .timeout = 0.5,
-                               .body = nothing,
-                               .before =
-                                   [](int rank, World* w) {
-                                       if (rank == 2) w->size = 4;
-                                       else usleep(200000 * useconds_t(1 - rank));
-                                   },
-                               .patience = 8});
-    expect_end(o, 2, 69, "not authenticated: this host's job socket: has another secret, job, user or number of ranks");
-    for (const size_t i : {0, 1}) expect_end(o, i, 69, "peer missing: rank 2 of 3");
-}
-
-TEST(two_jobs_on_one_port) {
-    const int port = free_port();
-    const Outcome o = run_job({.shape = {2, 1},
-                               .timeout = 0.4,
-                               .body = nothing,
-                               .before =
-                                   [](int rank, World* w) {
-                                       if (rank == 1) w->job = "another";
-                                   },
-                               .patience = 8,
-                               .port = port});
-    expect_end(o, 1, 69, "not authenticated: ");
-    expect_end(o, 0, 69, "peer missing: rank 1");
-}
-
-TEST(hosts_must_be_equal_and_contiguous) {
-    Outcome o = run_job({.shape = {2, 2},
-                         .body = nothing,
-                         .before = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank < 3 ? "a" : "b", 1); },
-                         .patience = 8});
-    expect_abort(o, 2, "ranks per host: got rank 3 on ");
-    o = run_job({.shape = {2, 2},
-                 .body = nothing,
-                 .before = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank % 2 ? "a" : "b", 1); },
-                 .patience = 8});
-    expect_abort(o, 2, "ranks per host: got rank 1 on ");
-}
-
-TEST(secrets) {
-    Outcome o = run_job({.shape = {2, 1},
-                         .timeout = 0.4,
-                         .body = nothing,
-                         .before = [](int rank, World*) { setenv("LOCKSTEP_SECRET", rank ? "wrong" : "right", 1); },
-                         .patience = 8});
-    expect_end(o, 1, 69, "not authenticated: 127.0.0.1:");
-    EXPECT(o.seconds[1] < 3, "took %.2f s", o.seconds[1]);
-    expect_end(o, 0, 69, "peer missing: rank 1");
-    o = run_job(
-        {.shape = {2, 1}, .body = check_hosts, .before = [](int, World*) { setenv("LOCKSTEP_SECRET", "right", 1); }});
-    expect_success(o);
-    o = run_job({.shape = {2, 1},
-                 .body = nothing,
-                 .before = [](int, World* w) { w->master_addr = "10.255.255.1"; },
-                 .patience = 8});
-    for (size_t i = 0; i < 2; i++) expect_end(o, i, 2, "LOCKSTEP_SECRET");
+TEST(jobs_that_meet) {
+    const auto containers = [](Comm* c) {       // a rank in each, on one host: the network's namespace alone is shared
+        EXPECT(c->hosts == 2 && c->local_size == 2, "%d of %d", c->hosts, c->local_size);
+        check_all(c);
+    };
+    const auto ids = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank < 2 ? "a" : "b", 1); };
+    expect_success(run_job({.shape = {1, 4}, .body = containers, .before = ids}));
+    const auto secret = [](int, World*) { setenv("LOCKSTEP_SECRET", "right", 1); };
+    expect_success(run_job({.shape = {2, 1}, .body = check_hosts, .before = secret}));
 }
 
 TEST(secret_file) {
@@ -739,27 +674,13 @@ TEST(secret_file) {
     const int fd = mkstemp(path);
     EXPECT(fd >= 0 && write(fd, "hush\n", 5) == 5, "mkstemp");
     setenv("LOCKSTEP_SECRET_FILE", path, 1);
-    const std::string secret = job_secret();
+    EXPECT_EQ(job_secret(), "hush");
     fchmod(fd, 0640);
-    std::string complaint;
-    try {
-        job_secret();
-    } catch (const Error& e) {
-        complaint = format("%d ", e.code) + e.message;
-    }
+    expect_error(2, "LOCKSTEP_SECRET_FILE", job_secret, "0640");
     unlink(path);
-    std::string missing;
-    try {
-        job_secret();
-    } catch (const Error& e) {
-        missing = format("%d ", e.code) + e.message;
-    }
+    expect_error(2, "LOCKSTEP_SECRET_FILE", job_secret);
     unsetenv("LOCKSTEP_SECRET_FILE");
     close(fd);
-    EXPECT_EQ(secret, "hush");
-    EXPECT(complaint.find("2 LOCKSTEP_SECRET_FILE") == 0 && has(complaint, "0640"), "%s",
-           complaint.c_str());
-    EXPECT(missing.find("2 LOCKSTEP_SECRET_FILE") == 0, "%s", missing.c_str());
 }
 
 // RFC 4231, test cases 1, 2 and 6.
@@ -769,36 +690,13 @@ TEST(hmac_vectors) {
         for (const uint8_t b : d) s += format("%02x", b);
         return s;
     };
-    EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
-              "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-    EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
-              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-    EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
-              "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-}
-
-TEST(bad_addresses) {
-    setenv("LOCKSTEP_SECRET", "s", 1);
-    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // a machine without a name server waits long otherwise
-    const Outcome o = run_job({.shape = {2, 1},
-                               .timeout = 0.2,
-                               .ranks = {1},
-                               .body = nothing,
-                               .before = [](int, World* w) { w->master_addr = "no-such-host.invalid"; },
-                               .patience = 20});
-    const Outcome p = run_job({.shape = {2, 1},
-                               .ranks = {0},
-                               .body = nothing,
-                               .before = [](int, World* w) { w->master_addr = "192.0.2.1"; },
-                               .patience = 20});
-    const int port = free_port(), fd = listen_loopback(port);
-    const Outcome q =
-        run_job({.shape = {2, 1}, .timeout = 0.2, .ranks = {0}, .body = nothing, .patience = 20, .port = port});
-    close(fd);
-    unsetenv("LOCKSTEP_SECRET");
-    EXPECT(o.code[0] == 69 && has(o.said[0], "no-such-host.invalid"), "%s", all_said(o).c_str());
-    expect_end(p, 0, 69, "cannot listen: 192.0.2.1:");
-    expect_end(q, 0, 69, "Address already in use");
+    const struct { std::string key, text, want; } cases[] = {
+        {std::string(20, '\x0b'), "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+        {"Jefe", "what do ya want for nothing?",
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+        {std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First",
+         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"}};
+    for (const auto& [key, text, want] : cases) EXPECT_EQ(hex(hmac_sha256(key, text)), want);
 }
 
 int connect_loopback(int port) {  // -1: refused
@@ -815,42 +713,35 @@ int connect_loopback(int port) {  // -1: refused
 TEST(garbage_and_idle_connections) {
     const int port = free_port();
     const double start = now_seconds();
-    const Outcome o =
-        run_job({.shape = {3, 1},
-                 .ranks = {0, 1, 2, 2},
-                 .body = check_hosts,
-                 .before =
-                     [](int rank, World*) {
-                         const bool wrong = rank == 2 && board[1]++ == 0;
-                         if (wrong) board[2] = getpid();
-                         setenv("LOCKSTEP_SECRET", wrong ? "wrong" : "hush", 1);
-                         while (rank > 0 && board[0] < (rank == 1 ? 1000 : wrong ? 500 : 2000)) usleep(1000);
-                         while (rank == 2 && !wrong && kill(board[2], 0) == 0) usleep(1000);
-                     },
-                 .meanwhile =
-                     [&](const std::vector<pid_t>&) {
-                         std::vector<int> idle;
-                         for (const double limit = now_seconds() + 5; idle.size() < 50 && now_seconds() < limit;)
-                             if (const int fd = connect_loopback(port); fd >= 0) idle.push_back(fd);
-                             else usleep(1000);
-                         unsigned random = 1;
-                         int connected = 0;
-                         for (; board[0] < 2000; board[0]++) {
-                             const int fd = connect_loopback(port), i = board[0];
-                             if (fd < 0) continue;
-                             connected++;
-                             std::string noise(i % 3 == 0 ? 5000 : i % 3 == 1 ? 30 : 0, '\0');
-                             for (char& c : noise) c = char((random = random * 1103515245 + 12345) >> 16);
-                             if (i % 2 && noise.size() > 8) std::memcpy(noise.data(), "LKSTEP01", 8);
-                             if (!noise.empty() && send(fd, noise.data(), noise.size(), MSG_NOSIGNAL) < 0) {
-                             }
-                             close(fd);
-                         }
-                         EXPECT(idle.size() == 50 && connected == 2000, "%zu idle connections, %d with garbage",
-                                idle.size(), connected);
-                         for (const int fd : idle) close(fd);
-                     },
-                 .port = port});
+    const auto before = [](int rank, World*) {
+        const bool wrong = rank == 2 && board[1]++ == 0;
+        if (wrong) board[2] = getpid();
+        setenv("LOCKSTEP_SECRET", wrong ? "wrong" : "hush", 1);
+        while (rank > 0 && board[0] < (rank == 1 ? 1000 : wrong ? 500 : 2000)) usleep(1000);
+        while (rank == 2 && !wrong && kill(board[2], 0) == 0) usleep(1000);
+    };
+    const auto meanwhile = [&](const std::vector<pid_t>&) {
+        std::vector<int> idle;
+        for (const double limit = now_seconds() + 5; idle.size() < 50 && now_seconds() < limit;)
+            if (const int fd = connect_loopback(port); fd >= 0) idle.push_back(fd);
+            else usleep(1000);
+        unsigned random = 1;
+        int connected = 0;
+        for (; board[0] < 2000; board[0]++) {
+            const int fd = connect_loopback(port), i = board[0];
+            if (fd < 0) continue;
+            connected++;
+            std::string noise(i % 3 == 0 ? 5000 : i % 3 == 1 ? 30 : 0, '\0');
+            for (char& c : noise) c = char((random = random * 1103515245 + 12345) >> 16);
+            if (i % 2 && noise.size() > 8) std::memcpy(noise.data(), "LKSTEP01", 8);
+            if (!noise.empty() && send(fd, noise.data(), noise.size(), MSG_NOSIGNAL) < 0) {}
+            close(fd);
+        }
+        EXPECT(idle.size() == 50 && connected == 2000, "%zu idle connections, %d with garbage", idle.size(), connected);
+        for (const int fd : idle) close(fd);
+    };
+    const Outcome o = run_job({.shape = {3, 1}, .ranks = {0, 1, 2, 2}, .body = check_hosts, .before = before,
+                               .meanwhile = meanwhile, .port = port});
     std::printf("     2,000 garbage and 50 idle connections: the job took %.1f s\n", now_seconds() - start);
     EXPECT(now_seconds() - start < 20, "took %.1f s", now_seconds() - start);
     const size_t wrong = o.code[2] ? 2 : 3;  // whichever of the two came first
@@ -858,8 +749,7 @@ TEST(garbage_and_idle_connections) {
     for (size_t i = 0; i < 4; i++) EXPECT(i == wrong || o.code[i] == 0, "%s", all_said(o).c_str());
 }
 
-// --------------------------------------------------------------------------------------------------- nothing left
-// behind
+// -------------------------------------------------------------------------------------------- nothing left behind
 
 TEST(ranks_die_with_their_launcher) {
     for (int i = 0; i < 4; i++) board[i] = 0;
@@ -905,21 +795,21 @@ int open_descriptors() {
 }
 
 TEST(nothing_left_open) {
-    for (const Shape s : {Shape{1, 2}, {2, 2}})
-        expect_success(run_job({.shape = s, .body = [](Comm* c) {
-                                    unsetenv("LOCKSTEP_HOST_ID");
-                                    World w;  // a second job inside the first, again and again
-                                    w.rank = c->rank;
-                                    w.size = c->size;
-                                    const int before = open_descriptors();
-                                    for (int i = 0; i < 5; i++) {
-                                        w.job = format("inner %d %d", int(c->peers[0].pid), i);
-                                        Comm* inner = comm_create(w, 20);
-                                        comm_shared(inner, 100000, "x");
-                                        comm_destroy(inner);
-                                    }
-                                    EXPECT_EQ(open_descriptors(), before);
-                                }}));
+    const auto body = [](Comm* c) {
+        unsetenv("LOCKSTEP_HOST_ID");
+        World w;  // a second job inside the first, again and again
+        w.rank = c->rank;
+        w.size = c->size;
+        const int before = open_descriptors();
+        for (int i = 0; i < 5; i++) {
+            w.job = format("inner %d %d", int(c->peers[0].pid), i);
+            Comm* inner = comm_create(w, 20);
+            comm_shared(inner, 100000, "x");
+            comm_destroy(inner);
+        }
+        EXPECT_EQ(open_descriptors(), before);
+    };
+    for (const Shape s : {Shape{1, 2}, {2, 2}}) expect_success(run_job({.shape = s, .body = body}));
     FILE* f = std::fopen("/proc/net/unix", "re");
     char line[512];
     int listening = 0;
@@ -930,53 +820,50 @@ TEST(nothing_left_open) {
         std::printf("     note: %d job sockets are listening on this machine (another job's, or a leak)\n", listening);
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// speed
+// --------------------------------------------------------------------------------------------------------- speed
 
 TEST(barrier_latency) {
+    const auto body = [](Comm* c) {
+        std::vector<double> us;
+        for (int i = 0; i < 2000; i++) {
+            const double start = now_seconds();
+            comm_local_barrier(c);
+            us.push_back((now_seconds() - start) * 1e6);
+        }
+        std::sort(us.begin(), us.end());
+        if (c->rank > 0) return;
+        board[1] = int(us[us.size() / 2] * 10);
+        board[2] = int(std::accumulate(us.begin(), us.end(), 0.0) / double(us.size()) * 10);
+    };
     for (const int n : {2, 4, 8}) {
-        expect_success(run_job({.shape = {1, n}, .body = [](Comm* c) {
-                                    std::vector<double> us;
-                                    for (int i = 0; i < 2000; i++) {
-                                        const double start = now_seconds();
-                                        comm_local_barrier(c);
-                                        us.push_back((now_seconds() - start) * 1e6);
-                                    }
-                                    std::sort(us.begin(), us.end());
-                                    if (c->rank == 0) {
-                                        board[1] = int(us[us.size() / 2] * 10);
-                                        board[2] =
-                                            int(std::accumulate(us.begin(), us.end(), 0.0) / double(us.size()) * 10);
-                                    }
-                                }}));
+        expect_success(run_job({.shape = {1, n}, .body = body}));
         std::printf("     %d ranks: barrier median %.1f us, mean %.1f us\n", n, board[1] / 10.0, board[2] / 10.0);
         EXPECT(board[2] < 200000, "mean %.1f us: collapsed", board[2] / 10.0);
     }
 }
 
 TEST(bytes_between_hosts) {
-    expect_success(run_job({.shape = {2, 1}, .body = [](Comm* c) {
-                                const size_t bytes = size_t(25) << 20;
-                                std::vector<char> data(bytes, 1), room(bytes);
-                                const size_t cut[] = {0, bytes / 2, bytes};
-                                comm_barrier(c);
-                                const double start = now_seconds();
-                                for (int i = 0; i < 8; i++)
-                                    comm_hosts_scatter(c, data.data(), cut, room.data(), bytes / 2, nullptr);
-                                if (c->rank == 0) board[1] = int((now_seconds() - start) * 1e6 / 8);
-                                comm_barrier(c);
-                                const double then = now_seconds();
-                                comm_hosts_broadcast(c, data.data(), bytes);
-                                comm_barrier(c);
-                                if (c->rank == 0) board[2] = int((now_seconds() - then) * 1e6);
-                            }}));
+    const auto body = [](Comm* c) {
+        const size_t bytes = size_t(25) << 20;
+        std::vector<char> data(bytes, 1), room(bytes);
+        const size_t cut[] = {0, bytes / 2, bytes};
+        comm_barrier(c);
+        const double start = now_seconds();
+        for (int i = 0; i < 8; i++) comm_hosts_scatter(c, data.data(), cut, room.data(), bytes / 2, nullptr);
+        if (c->rank == 0) board[1] = int((now_seconds() - start) * 1e6 / 8);
+        comm_barrier(c);
+        const double then = now_seconds();
+        comm_hosts_broadcast(c, data.data(), bytes);
+        comm_barrier(c);
+        if (c->rank == 0) board[2] = int((now_seconds() - then) * 1e6);
+    };
+    expect_success(run_job({.shape = {2, 1}, .body = body}));
     std::printf(
         "     2 hosts over loopback: scatter of 25 MiB %.1f ms (12.5 MiB each way, with checksums), broadcast of 25 "
         "MiB %.1f ms\n", board[1] / 1e3, board[2] / 1e3);
 }
 
-// ----------------------------------------------------------------------------------------------------------- the
-// launcher
+// -------------------------------------------------------------------------------------------------- the launcher
 
 // What a rank of launch_ranks does in this program: `test_comm rank MODE`.
 int rank_main(const std::vector<std::string>& args) {
@@ -989,11 +876,7 @@ int rank_main(const std::vector<std::string>& args) {
         static volatile sig_atomic_t got = 0;
         for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) signal(s, [](int n) { got = n; });
         comm = comm_create(world, 2);
-        if (mode == "collectives") {
-            check_collectives(comm);
-            check_shared(comm);
-            check_hosts(comm);
-        }
+        if (mode == "collectives") check_all(comm);
         if (mode == "train")  // SECONDS
             for (const double end = now_seconds() + std::atof(args[1].c_str());;) {
                 static int64_t step = 0;
@@ -1006,15 +889,12 @@ int rank_main(const std::vector<std::string>& args) {
             }
         if (mode == "fail" && comm->rank == 1) die(66, "no input");
         if (mode == "kill" && comm->rank == 1) raise(SIGKILL);
-        if (mode == "stop-and-fail" && comm->rank == 0) {
+        if (mode == "stop-and-fail") {
             comm_barrier(comm);
-            raise(SIGSTOP);
-        }
-        if (mode == "stop-and-fail" && comm->rank == 1) {
-            comm_barrier(comm);
-            usleep(200000);
+            if (comm->rank == 0) raise(SIGSTOP);
+            usleep(200000);     // the other is stopped by then
             _exit(3);
-        }  // the other is stopped by then
+        }
         if (mode == "hangup" && attempt == 0) {
             if (comm->rank == 0) kill(getppid(), SIGHUP);
             comm_barrier(comm);
@@ -1102,27 +982,23 @@ Launched launch(int np, int restarts, const std::vector<std::string>& args,
     return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), text, now_seconds() - start};
 }
 
-TEST(np_runs_ranks) {
-    Launched l = launch(4, 0, {"collectives"});
-    EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
-    l = launch(3, 3, {"fail"});
-    EXPECT(l.code == 66 && count_of(l.said, "no input") == 1 && l.seconds < 4, "code %d after %.1f s: %s", l.code,
-           l.seconds, l.said.c_str());
-    l = launch(3, 0, {"kill"});
-    EXPECT(l.code == 69 && has(l.said, "rank 1 (pid ") &&
-               has(l.said, "killed by signal 9"), "code %d: %s", l.code, l.said.c_str());
-}
-
-TEST(np_ends_stopped_ranks) {
-    const Launched l = launch(2, 0, {"stop-and-fail"});
-    EXPECT(l.code == 3 && l.seconds > 2.5 && l.seconds < 6, "code %d after %.1f s: %s", l.code, l.seconds,
-           l.said.c_str());
-}
-
-TEST(np_passes_signals_on) {
-    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) {
-        const Launched l = launch(2, 3, {"signal", std::to_string(s)});
-        EXPECT(l.code == 75, "signal %d: code %d: %s", s, l.code, l.said.c_str());
+// What the launcher ends with and says, by what its ranks do.
+TEST(np_ends_as_its_ranks_do) {
+    const std::string lost = "rank 1 (pid ", again = "starting all 2 ranks again (1 of 1)";
+    struct Ends { int np, restarts; std::vector<std::string> args; int code; std::string said; double least, most; };
+    std::vector<Ends> rows = {
+        {4, 0, {"collectives"}, 0, "", 0, 30}, {3, 3, {"fail"}, 66, "no input", 0, 4},
+        {3, 0, {"kill"}, 69, lost, 0, 30}, {3, 0, {"kill"}, 69, "killed by signal 9", 0, 30},
+        {2, 0, {"stop-and-fail"}, 3, "", 2.5, 6}};          // it ends those that are stopped
+    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+        rows.push_back({2, 3, {"signal", std::to_string(s)}, 75, "", 0, 30});
+    // A rank that leaves, whichever way, is a lost one to the others: they are all started again.
+    for (const char* how : {"0", "75", "kill", "stop"}) rows.push_back({2, 1, {"leave", how}, 69, again, 0, 30});
+    for (const Ends& row : rows) {
+        const Launched l = launch(row.np, row.restarts, row.args);
+        EXPECT(l.code == row.code && has(l.said, row.said) && l.seconds > row.least && l.seconds < row.most &&
+                   (row.said != "no input" || count_of(l.said, row.said) == 1),
+               "%s: code %d after %.1f s: %s", join(row.args, " ").c_str(), l.code, l.seconds, l.said.c_str());
     }
 }
 
@@ -1134,44 +1010,23 @@ TEST(np_ignored_hangup) {
     EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
 }
 
-// A rank that leaves, whichever way, is a lost one to the others: they are all started again.
-TEST(np_restarts_when_one_leaves) {
-    for (const char* how : {"0", "75", "kill", "stop"}) {
-        const Launched l = launch(2, 1, {"leave", how});
-        EXPECT(l.code == 69 && has(l.said, "starting all 2 ranks again (1 of 1)"),
-               "%s: code %d: %s", how, l.code, l.said.c_str());
-    }
-}
-
 TEST(np_restarts) {
-    char dir[] = "/tmp/lockstep-restart-XXXXXX";
-    EXPECT(mkdtemp(dir), "mkdtemp");
-    const std::string d = dir;
+    const Folder dir;
+    make_directories(dir / "ckpt");
     const auto run = [&](const char* saves, int restarts) {
-        unlink((d + "/log").c_str());
-        unlink((d + "/ckpt/latest").c_str());
-        mkdir((d + "/ckpt").c_str(), 0700);
-        const Launched l = launch(2, restarts, {"restart", d, saves});
-        std::string log;
-        if (FILE* f = std::fopen((d + "/log").c_str(), "re")) {
-            char text[4096];
-            log.assign(text, std::fread(text, 1, sizeof text, f));
-            std::fclose(f);
-        }
-        return std::make_pair(l, log);
+        unlink((dir / "ckpt/latest").c_str());
+        dir.add("log", "");
+        const Launched l = launch(2, restarts, {"restart", dir.path, saves});
+        return std::make_pair(l, read_file(dir / "log"));
     };
     const auto [twice, log] = run("2", 3);
     const auto [spent, log1] = run("2", 1);
     const auto [fruitless, log2] = run("0", 9);
-    unlink((d + "/log").c_str());
-    unlink((d + "/ckpt/latest").c_str());
-    rmdir((d + "/ckpt").c_str());
-    rmdir(dir);
     EXPECT(twice.code == 0, "code %d: %s", twice.code, twice.said.c_str());
-    EXPECT_EQ(log, "||1\n" + d + "|auto|0\n" + d + "|auto|0\n");
+    EXPECT_EQ(log, "||1\n" + dir.path + "|auto|0\n" + dir.path + "|auto|0\n");
     EXPECT(spent.code == 69 && count_of(log1, "\n") == 2, "code %d: %s", spent.code, log1.c_str());
-    EXPECT(fruitless.code == 69 && count_of(log2, "\n") == 2 && has(fruitless.said, "giving up"),
-           "code %d: %s %s", fruitless.code, log2.c_str(), fruitless.said.c_str());
+    EXPECT(fruitless.code == 69 && count_of(log2, "\n") == 2 && has(fruitless.said, "giving up"), "code %d: %s %s",
+           fruitless.code, log2.c_str(), fruitless.said.c_str());
 }
 
 // The run's folder goes before what was named, which may be another run by now, such as runs/last.
