@@ -13,11 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "tools/text/config_reader.h"
 #include "optimizers/optimizer.h"
 #include "src/base/json.h"
@@ -78,28 +73,6 @@ std::vector<float> fill(const Arena& arena, float first) {
     return x;
 }
 
-// A byte-level tokenizer: 256 bytes in GPT-2's printable alphabet and the end of text.
-std::string byte_tokenizer_json() {
-    std::string vocab;
-    int id = 0, other = 256;
-    const auto printable = [](int b) {
-        return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
-    };
-    for (const bool want : {true, false})
-        for (int b = 0; b < 256; b++)
-            if (printable(b) == want) vocab += format("%s\"\\u%04x\":%d", id ? "," : "", want ? b : other++, id), id++;
-    const char* level = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}";
-    return format(
-        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":256,\"content\":\"<|"
-        "endoftext|>\",\"single_word\":false,"
-        "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}],\"normalizer\":null,\"pre_"
-        "tokenizer\":%s,\"post_processor\":null,"
-        "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_"
-        "prefix\":\"\",\"end_of_word_suffix\":\"\","
-        "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{%s,\"<|endoftext|>\":256},"
-        "\"merges\":[]}}", level, level, vocab.c_str());
-}
-
 struct Sample {
     Arena arena = arena_layout(gpt2_table());
     mutable std::vector<float> w = fill(arena, 1), m = fill(arena, 100), v = fill(arena, 200);
@@ -109,7 +82,7 @@ struct Sample {
             .info = find_model("gpt2"), .shape = {.L = kBlocks, .NH = 2, .C = int(kC), .T = int(kT)}};
         set_vocabulary(&config.shape, int(kV));
         f.config_json = config_json(config, R"({"bos_token_id":256,"eos_token_id":256})");
-        f.texts = {{"tokenizer.json", byte_tokenizer_json()}, {"tokenizer_config.json", "{}\n"}};
+        f.texts = {{"tokenizer.json", tokenizer_byte().to_json()}, {"tokenizer_config.json", "{}\n"}};
         f.state_json = "{\"step\":7,\"tokens\":1234}\n";
         f.arena = &arena;
         f.arrays = {{"", w.data()}, {"exp_avg", m.data()}, {"exp_avg_sq", v.data()}};
@@ -117,6 +90,11 @@ struct Sample {
     }
     std::string save(const std::string& out, int64_t step, int keep = 0) const {
         return write_checkpoint(out, step, files(), keep);
+    }
+    float* tensor(const std::string& name) const {
+        for (size_t t = 0; t < arena.tensors.size(); t++)
+            if (arena.tensors[t].name == name) return w.data() + arena.offset[t];
+        FAIL("no tensor %s", name.c_str());
     }
 };
 
@@ -291,8 +269,8 @@ TEST(several_arenas_in_one_file) {
     less.erase(less.begin() + 5);
     const Arena other = arena_layout(less);
     const auto refused = [&](const Arena& arena, const std::vector<NamedArray>& these) {
-        expect_error(kExitBadContent, "other tensors, want those of this run",
-                     [&] { read_safetensors(dir / "o", arena, these); });
+        const auto read = [&] { read_safetensors(dir / "o", arena, these); };
+        expect_error(kExitBadContent, "other tensors, want those of this run", read);
     };
     refused(other, arrays);
     refused(s.arena, {arrays[0]});
@@ -401,35 +379,38 @@ TEST(both_name_styles_masks_and_the_tied_head) {
     for (const std::string prefix : {"_orig_mod.", "module.", "base_model.model.", "_orig_mod.transformer."})
         EXPECT(load(replaced(replaced(all, "\"wte.", "\"" + prefix + "wte."), "\"lm_head", "\"" + prefix + "lm_head"),
                     bytes) == x, "%s", prefix.c_str());
-    expect_error(kExitBadContent, "wte.weight: it is missing",
-                 [&] { load(replaced(all, "\"wte.weight\"", "\"wtf.weight\""), bytes); });
-    expect_error(kExitBadContent, "tensor h.0.attn.biased: the model has none",
-                 [&] { load(replaced(all, "attn.bias\"", "attn.biased\""), bytes); });
-    expect_error(kExitBadContent, "shape: got [2,3], want [3,2]",
-                 [&] { load(replaced("{" + wte + proj + "}", "[3,2]", "[2,3]"), wte_bytes + proj_bytes); });
-    expect_error(kExitBadContent, "dtype: got I16, want F32, F16 or BF16",
-                 [&] { load(replaced(all, "\"F16\"", "\"I16\""), bytes); });
-    expect_error(kExitBadContent, "tensor wte.weight twice",
-                 [&] { load(replaced(all, "lm_head.weight", "transformer.wte.weight"), bytes); });
+    const Refusals refused = {
+        {replaced(all, "\"wte.weight\"", "\"wtf.weight\""), "wte.weight: it is missing"},
+        {replaced(all, "attn.bias\"", "attn.biased\""), "tensor h.0.attn.biased: the model has none"},
+        {replaced(all, "[3,2]", "[2,3]"), "shape: got [2,3], want [3,2]"},
+        {replaced(all, "\"F16\"", "\"I16\""), "dtype: got I16, want F32, F16 or BF16"},
+        {replaced(all, "lm_head.weight", "transformer.wte.weight"), "tensor wte.weight twice"}};
+    expect_refusals(kExitBadContent, refused, [&](const std::string& header) { load(header, bytes); });
 }
 
 TEST(malicious_safetensors) {
     const auto entry = [](const std::string& shape, const std::string& offsets, const std::string& dtype = "F32") {
-        return "{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" + offsets + "]}";
+        return R"({"dtype":")" + dtype + R"(","shape":[)" + shape + R"(],"data_offsets":[)" + offsets + "]}";
     };
-    const std::string a = "\"a\":" + entry("2,2", "0,16"), b = "\"b\":" + entry("2", "16,24"),
+    const std::string a = R"("a":)" + entry("2,2", "0,16"), b = R"("b":)" + entry("2", "16,24"),
                       good = "{" + a + "," + b + "}", d24(24, '\1');
     parse(safetensors(good, d24));
     parse(safetensors(good + "         ", d24));
-    parse(safetensors("{\"e\":" + entry("0,7", "0,0") + "," + a + ",\"z\":" + entry("", "16,20") +
-                          ",\"f\":" + entry("0", "16,16") + "}", std::string(20, 'x')));
+    parse(safetensors(R"({"e":)" + entry("0,7", "0,0") + "," + a + R"(,"z":)" + entry("", "16,20") +
+                          R"(,"f":)" + entry("0", "16,16") + "}", std::string(20, 'x')));
     parse(safetensors("{}", ""));
     EXPECT_EQ(parse(safetensors("{" + b + "," + a + "}", d24))[0].name, "a");
 
-    std::string nested = "{\"a\":", many = "{";
+    std::string nested = R"({"a":)", many = "{";
     for (int i = 0; i < 40; i++) nested += "[";
-    for (int i = 0; i < 66000; i++) many += (i ? ",\"" : "\"") + std::to_string(i) + "\":{}";
-    const struct { std::string file; const char* part; } bad[] = {
+    for (int i = 0; i < 66000; i++) many += (i ? R"(,")" : R"(")") + std::to_string(i) + R"(":{})";
+    const auto one = [&](const std::string& shape, const std::string& offsets) {
+        return safetensors(R"({"a":)" + entry(shape, offsets) + "}", d24);
+    };
+    const auto two = [&](const std::string& shape, const char* of_a, const char* of_b) {
+        return safetensors(R"({"a":)" + entry(shape, of_a) + R"(,"b":)" + entry(shape, of_b) + "}", d24);
+    };
+    const Refusals bad = {
         {"", "header: got 0 bytes in a file of 0"}, {std::string(7, '\0'), "in a file of 7"},
         {std::string(9, '\0'), "in a file of 9"}, {safetensors(good, d24, 0), "header: got 0 bytes"},
         {safetensors(good, d24, 1), "header: got 1 bytes"}, {safetensors(good, d24, good.size() + 25), "header: got"},
@@ -441,60 +422,57 @@ TEST(malicious_safetensors) {
         {safetensors(" " + good, d24), "begin with '{'"},
         {safetensors("[]", ""), "begin with '{'"},
         {safetensors("\xEF\xBB\xBF" + good, d24), "begin with '{'"},
-        {safetensors(replaced(good, "\"a\"", "\"\xFF\""), d24), "want UTF-8"},
+        {safetensors(replaced(good, R"("a")", "\"\xFF\""), d24), "want UTF-8"},
         {safetensors("{" + std::string(40, 'x'), ""), "header: byte 1"},
         {safetensors(good.substr(0, good.size() - 1), d24), "got the end"},
         {safetensors(good + "x", d24), "nothing after the value"},
         {safetensors(nested, ""), "at most 32"},
         {safetensors(many + "}", ""), "tensor 0: dtype: it is missing"},
-        {safetensors("{" + a + "," + replaced(b, "\"b\"", "\"a\"") + "}", d24), "key \"a\" twice"},
-        {safetensors(replaced(good, "\"shape\":[2]", "\"shape\":[9],\"shape\":[2]"), d24), "\"shape\" twice"},
+        {safetensors("{" + a + "," + replaced(b, R"("b")", R"("a")") + "}", d24), R"(key "a" twice)"},
+        {safetensors(replaced(good, R"("shape":[2])", R"("shape":[9],"shape":[2])"), d24), R"("shape" twice)"},
         {safetensors(replaced(good, "F32", "F33"), d24), "tensor a: dtype: got F33"},
-        {safetensors(replaced(good, "\"F32\"", "32"), d24), "dtype: got 32, want a string"},
-        {safetensors("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,24]}}", d24), "shape: it is missing"},
-        {safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":[6]}}", d24), "data_offsets: it is missing"},
-        {safetensors("{\"a\":3}", d24), "it is missing"},
-        {safetensors("{\"a\":null}", d24), "it is missing"},
-        {safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":6,\"data_offsets\":[0,24]}}", d24), "for F32 6"},
-        {safetensors("{\"a\":" + entry("6", "0,24,24") + "}", d24), "data_offsets: got ["},
-        {safetensors("{\"a\":" + entry("6", "24") + "}", d24), "data_offsets: got ["},
-        {safetensors("{\"a\":" + entry("6", "24,0") + "}", d24), "got [24,0], want 24 of the 24 bytes"},
-        {safetensors("{\"a\":" + entry("7", "0,28") + "}", d24), "got [0,28]"},
-        {safetensors("{\"a\":" + entry("6", "-24,0") + "}", d24), "got [-24,0]"},
-        {safetensors("{\"a\":" + entry("6", "18446744073709551592,18446744073709551616") + "}", d24), "data_offsets"},
-        {safetensors("{\"a\":" + entry("6", "18446744073709551608,16") + "}", d24), "data_offsets"},
-        {safetensors("{\"a\":" + entry("6", "0,24.5") + "}", d24), "got [0,24.5]"},
-        {safetensors("{\"a\":" + entry("4", "0,16") + ",\"b\":" + entry("4", "8,24") + "}", d24),
+        {safetensors(replaced(good, R"("F32")", "32"), d24), "dtype: got 32, want a string"},
+        {safetensors(R"({"a":{"dtype":"F32","data_offsets":[0,24]}})", d24), "shape: it is missing"},
+        {safetensors(R"({"a":{"dtype":"F32","shape":[6]}})", d24), "data_offsets: it is missing"},
+        {safetensors(R"({"a":3})", d24), "it is missing"},
+        {safetensors(R"({"a":null})", d24), "it is missing"},
+        {safetensors(R"({"a":{"dtype":"F32","shape":6,"data_offsets":[0,24]}})", d24), "for F32 6"},
+        {one("6", "0,24,24"), "data_offsets: got ["},
+        {one("6", "24"), "data_offsets: got ["},
+        {one("6", "24,0"), "got [24,0], want 24 of the 24 bytes"},
+        {one("7", "0,28"), "got [0,28]"},
+        {one("6", "-24,0"), "got [-24,0]"},
+        {one("6", "18446744073709551592,18446744073709551616"), "data_offsets"},
+        {one("6", "18446744073709551608,16"), "data_offsets"},
+        {one("6", "0,24.5"), "got [0,24.5]"},
+        {two("4", "0,16", "8,24"),
          "tensor b: data_offsets: got begin 8, want 16, the end of the tensor before"},
-        {safetensors("{\"a\":" + entry("6", "0,24") + ",\"b\":" + entry("6", "0,24") + "}", d24),
+        {two("6", "0,24", "0,24"),
          "got begin 0, want 24"},
-        {safetensors("{\"a\":" + entry("2", "0,8") + ",\"b\":" + entry("2", "16,24") + "}", d24),
+        {two("2", "0,8", "16,24"),
          "got begin 16, want 8"},
-        {safetensors("{\"a\":" + entry("4", "8,24") + "}", d24), "tensor a: data_offsets: got begin 8, want 0"},
+        {one("4", "8,24"), "tensor a: data_offsets: got begin 8, want 0"},
         {safetensors(good, d24 + "x"), "got 25 bytes of data, want 24"},
         {safetensors(good, d24.substr(1)), "of the 23 bytes"},
         {safetensors("{}", "x"), "got 1 bytes of data, want 0"},
-        {safetensors("{\"a\":" + entry("5", "0,24") + "}", d24),
+        {one("5", "0,24"),
          "got [0,24], want 20 of the 24 bytes behind the header, for F32 [5]"},
-        {safetensors("{\"a\":" + entry("-6", "0,24") + "}", d24), "got [-6], want at most 8 integers"},
-        {safetensors("{\"a\":" + entry("6.5", "0,24") + "}", d24), "got [6.5]"},
-        {safetensors("{\"a\":" + entry("\"6\"", "0,24") + "}", d24), "want at most 8 integers"},
-        {safetensors("{\"a\":" + entry("1e1", "0,40") + "}", std::string(40, 'x')), "got [1e1]"},
-        {safetensors("{\"a\":" + entry("18446744073709551616", "0,24") + "}", d24), "integers of 0..2^32"},
-        {safetensors("{\"a\":" + entry("1e400", "0,24") + "}", d24), "integers of 0..2^32"},
-        {safetensors("{\"a\":" + entry("4611686018427387905,4", "0,16") + "}", std::string(16, 'x')),
+        {one("-6", "0,24"), "got [-6], want at most 8 integers"},
+        {one("6.5", "0,24"), "got [6.5]"},
+        {one(R"("6")", "0,24"), "want at most 8 integers"},
+        {safetensors(R"({"a":)" + entry("1e1", "0,40") + "}", std::string(40, 'x')), "got [1e1]"},
+        {one("18446744073709551616", "0,24"), "integers of 0..2^32"},
+        {one("1e400", "0,24"), "integers of 0..2^32"},
+        {safetensors(R"({"a":)" + entry("4611686018427387905,4", "0,16") + "}", std::string(16, 'x')),
          "want at most 8 integers of 0..2^32"},
-        {safetensors("{\"a\":" + entry("4294967296,4294967296", "0,0") + "}", ""), "size overflows"},
-        {safetensors("{\"a\":" + entry("4294967296,1073741824", "0,0") + "}", ""), "size overflows"},
-        {safetensors("{\"a\":" + entry("1,1,1,1,1,1,1,1,6", "0,24") + "}", d24), "at most 8 integers"},
-        {safetensors("{\"" + std::string(257, 'a') + "\":" + entry("6", "0,24") + "}", d24),
+        {safetensors(R"({"a":)" + entry("4294967296,4294967296", "0,0") + "}", ""), "size overflows"},
+        {safetensors(R"({"a":)" + entry("4294967296,1073741824", "0,0") + "}", ""), "size overflows"},
+        {one("1,1,1,1,1,1,1,1,6", "0,24"), "at most 8 integers"},
+        {safetensors(R"({")" + std::string(257, 'a') + R"(":)" + entry("6", "0,24") + "}", d24),
          "a tensor name of 257 bytes"},
         {safetensors("{\"\\ud800\":" + entry("6", "0,24") + "}", d24), "surrogates"},
-        {safetensors("{\"a\":" + entry("1099511627776", "0,4398046511104") + "}", ""), "integers of 0..2^32"}};
-    for (const auto& c : bad) {
-        expect_error(kExitBadContent, c.part, [&] { parse(c.file); });
-        expect_error(kExitBadContent, "x.safetensors: ", [&] { parse(c.file); });
-    }
+        {safetensors(R"({"a":)" + entry("1099511627776", "0,4398046511104") + "}", ""), "integers of 0..2^32"}};
+    expect_refusals(kExitBadContent, bad, parse, "x.safetensors: ");
 }
 
 TEST(truncations_and_flips_of_a_safetensors_file_do_no_harm) {
@@ -579,9 +557,10 @@ TEST(read_state_of_this_run) {
     EXPECT(w == s.w && m == s.m && v == s.v, "values");
     const std::vector<NamedArray> others[] = {{{"", w.data()}, {"momentum_buffer", m.data()}}, {{"", w.data()}},
                                               {{"", w.data()}, {"exp_avg", m.data()}, {"momentum", v.data()}}};
-    for (const std::vector<NamedArray>& arrays : others)
-        expect_error(kExitBadContent, "optim.safetensors: got other tensors, want those of this run; resume with the "
-                     "model, the optimizer", [&] { read_state(folder, s.arena, arrays); });
+    const std::string part = "optim.safetensors: got other tensors, want those of this run; resume with the model, "
+                             "the optimizer";
+    for (const auto& arrays : others)
+        expect_error(kExitBadContent, part, [&] { read_state(folder, s.arena, arrays); });
     CheckpointFiles stateless = s.files();
     stateless.arrays.resize(1);
     const std::string without = write_checkpoint(dir.path, 6, stateless, 0);
@@ -790,27 +769,29 @@ TEST(the_best_one_stays) {
         files.best_step = best;
         return write_checkpoint(dir.path, step, files, keep);
     };
-    const auto list = [&] { return list_directory(dir / "ckpt"); };
-    using Names = std::vector<std::string>;
+    const auto list = [&] {
+        std::string names = join(list_directory(dir / "ckpt"), " ");
+        while (has(names, "step_000000")) names = replaced(names, "step_000000", "");
+        return names;
+    };
+    const auto best = [&] { return read_file(dir / "ckpt/best"); };
     save(10, -1);
-    EXPECT(list() == (Names{"latest", "step_00000010"}), "none is the best");
+    EXPECT_EQ(list(), "latest 10");
     EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best" &&
-               checkpoint_named(dir / "ckpt/latest/") == dir / "ckpt/step_00000010" &&
-               checkpoint_named(dir.path + "/") == dir.path);
+           checkpoint_named(dir / "ckpt/latest/") == dir / "ckpt/step_00000010" &&
+           checkpoint_named(dir.path + "/") == dir.path);
     save(20, 20);
     for (const int step : {30, 40}) save(step, 20);
-    EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000040"}), "kept, and not counted");
+    EXPECT_EQ(list(), "best latest 20 40");     // the best is kept, and not counted
     EXPECT_EQ(resolve_model_folder(dir / "ckpt/best"), dir / "ckpt/step_00000020");
-    EXPECT(read_file(dir / "ckpt/best") == "step_00000020\n" && find_checkpoint(dir.path).ends_with("40"), "best");
-    save(50, 45);  // the save of step 45 failed
-    EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000050"}) &&
-               read_file(dir / "ckpt/best") == "step_00000020\n", "one that is not there is not named");
+    EXPECT(best() == "step_00000020\n" && find_checkpoint(dir.path).ends_with("40"));
+    save(50, 45);  // the save of step 45 failed: one that is not there is not named
+    EXPECT(list() == "best latest 20 50" && best() == "step_00000020\n", "%s", list().c_str());
     save(60, 60);
-    EXPECT(list() == (Names{"best", "latest", "step_00000060"}), "the one before goes");
+    EXPECT_EQ(list(), "best latest 60");        // the one before goes
     save(70, 60, 2);
     save(80, 60, 2);
-    EXPECT(list() == (Names{"best", "latest", "step_00000060", "step_00000070", "step_00000080"}),
-           "two and the best");
+    EXPECT_EQ(list(), "best latest 60 70 80");  // two and the best
     name_best(dir.path, 80);
     go_on_from(dir.path, 80, 65);
     EXPECT(read_file(dir / "ckpt/best") == "step_00000080\n", "one that is not there is not named");
@@ -871,14 +852,8 @@ TEST(a_full_disk_leaves_the_old_ones) {
     for (const size_t limit : {0, 100, 5000, 60000, 80000}) {  // in config.json, model, optimiser
         const rlimit now{limit, old.rlim_max};
         setrlimit(RLIMIT_FSIZE, &now);
-        int code = 0;
-        try {
-            s.save(dir.path, 2, 1);
-        } catch (const Error& e) {
-            code = e.code;
-        }
+        expect_error(kExitWrite, "", [&] { s.save(dir.path, 2, 1); });
         setrlimit(RLIMIT_FSIZE, &old);
-        EXPECT(code == kExitWrite, "limit %zu: code %d", limit, code);
         EXPECT(list_directory(dir / "ckpt") == (std::vector<std::string>{"latest", "step_00000001"}),
                "limit %zu: something half-written stays", limit);
         EXPECT(find_checkpoint(dir.path) == dir / "ckpt/step_00000001", "limit %zu", limit);
@@ -1048,24 +1023,20 @@ TEST(the_last_save_is_tried_again) {
 
 TEST(resolve_model_folder_says_what_is_there) {
     Folder dir;
-    expect_error(kExitNoInput, "does not exist", [&] { resolve_model_folder(dir / "absent"); });
-    expect_error(kExitNoInput, "it has none; want a run", [&] { resolve_model_folder(dir.path); });
-    put(dir / "pytorch_model.bin", "x");
-    expect_error(kExitNoInput, "with model.safetensors", [&] { resolve_model_folder(dir.path); });
-    expect_error(kExitNoInput, "want a run", [&] { resolve_model_folder(dir / "pytorch_model.bin"); });
-    put(dir / "model.safetensors", "x");
-    EXPECT(resolve_model_folder(dir.path) == dir.path, "a Hugging Face folder");
+    const auto resolve = [&](const std::string& name) { resolve_model_folder(dir.path + name); };
+    expect_refusals(kExitNoInput, {{"/absent", "does not exist"}, {"", "it has none; want a run"}}, resolve);
+    dir.add("pytorch_model.bin", "x");
+    expect_refusals(kExitNoInput, {{"", "with model.safetensors"}, {"/pytorch_model.bin", "want a run"}}, resolve);
+    dir.add("model.safetensors", "x");
+    EXPECT_EQ(resolve_model_folder(dir.path), dir.path);
     make_directories(dir / "run/ckpt");
-    expect_error(kExitNoInput, "want a run that has saved", [&] { resolve_model_folder(dir / "run"); });
+    expect_refusals(kExitNoInput, {{"/run", "want a run that has saved"}}, resolve);
 }
 
 // ---------------------------------------------------------------------------------------------------- the tools
 
 namespace {
-struct Output {
-    int code;
-    std::string text;
-};  // of both streams
+struct Output { int code; std::string text; };      // of both streams
 
 Output run_tool(const std::string& arguments) {
     const char* tools = std::getenv("TOOLS");
@@ -1089,6 +1060,35 @@ void expect_output(int code, const std::string& part, const std::string& argumen
     for (const char c : out.text)
         EXPECT(c == '\n' || (unsigned char)c >= 0x20, "%s: a control byte reaches the terminal", arguments.c_str());
 }
+// A table: the exit code, what must be said, and the arguments.
+struct Call { int code; std::string part, arguments; };
+void expect_outputs(const std::vector<Call>& calls) {
+    for (const Call& c : calls) expect_output(c.code, c.part, c.arguments);
+}
+
+// A GGUF file as its bytes lie there: behind a tensor's name are its dimensions (fastest first), type and offset; the
+// data begin at the multiple of 32 after the last description.
+struct GgufBytes {
+    const std::string file;
+    const size_t end = file.find("output_norm.bias") + 16 + 4 + 8 + 4 + 8, data = round_up<size_t>(end, 32);
+    template <class T> T at(size_t place) const {
+        T x;
+        std::memcpy(&x, file.data() + place, sizeof x);
+        return x;
+    }
+    struct Tensor { std::vector<uint64_t> dims; uint32_t type; const char* values; };
+    Tensor tensor(const std::string& name) const {
+        const size_t place = file.find(name) + name.size();
+        Tensor t = {};
+        for (uint32_t k = 0; k < at<uint32_t>(place); k++) t.dims.push_back(at<uint64_t>(place + 4 + 8 * k));
+        const size_t behind = place + 4 + 8 * t.dims.size();
+        const uint64_t offset = at<uint64_t>(behind + 4);
+        EXPECT(offset % 32 == 0, "%s: alignment", name.c_str());
+        t.type = at<uint32_t>(behind);
+        t.values = file.data() + data + offset;
+        return t;
+    }
+};
 }  // namespace
 
 TEST(export_llmc_by_hand) {
@@ -1106,27 +1106,20 @@ TEST(export_llmc_by_hand) {
         std::memcpy(&x, file.data() + 1024 + 4 * i, 4);
         return x;
     };
-    const auto value = [&](const std::string& name, size_t i) {
-        for (size_t t = 0; t < s.arena.tensors.size(); t++)
-            if (s.arena.tensors[t].name == name) return s.w[s.arena.offset[t] + i];
-        FAIL("no tensor %s", name.c_str());
-    };
     // The places follow from llm.c's order: wte wpe ln1w ln1b qkvw qkvb attprojw ..., each for all layers.
     const size_t wpe = 384 * kC, ln1w = wpe + kT * kC, ln1b = ln1w + 2 * kC, qkvw = ln1b + 2 * kC,
                  qkvb = qkvw + 2 * 3 * kC * kC, proj = qkvb + 2 * 3 * kC;
-    EXPECT(at(kV * kC - 1) == value("transformer.wte.weight", kV * kC - 1) && at(kV * kC) == 0 && at(wpe - 1) == 0,
+    EXPECT(at(kV * kC - 1) == s.tensor("transformer.wte.weight")[kV * kC - 1] && at(kV * kC) == 0 && at(wpe - 1) == 0,
            "wte and its padding");
-    EXPECT(
-        at(wpe + 3) == value("transformer.wpe.weight", 3) && at(ln1w + kC) == value("transformer.h.1.ln_1.weight", 0),
-        "wpe, ln1w of layer 1");
-    for (size_t i = 0; i < 3 * kC * kC; i++)
-        EXPECT(at(qkvw + 3 * kC * kC + i) == value("transformer.h.1.attn.c_attn.weight", i), "qkvw of layer 1: [%zu]",
-               i);
+    EXPECT_EQ(at(wpe + 3), s.tensor("transformer.wpe.weight")[3]);
+    EXPECT_EQ(at(ln1w + kC), s.tensor("transformer.h.1.ln_1.weight")[0]);
+    const float* const qkv = s.tensor("transformer.h.1.attn.c_attn.weight");
+    for (size_t i = 0; i < 3 * kC * kC; i++) EXPECT_EQ(at(qkvw + 3 * kC * kC + i), qkv[i]);
     for (size_t i = 0; i < kC * kC; i++)
-        EXPECT(at(proj + i) == value("transformer.h.0.attn.c_proj.weight", i), "attprojw: [%zu]", i);
+        EXPECT(at(proj + i) == s.tensor("transformer.h.0.attn.c_proj.weight")[i], "attprojw: [%zu]", i);
     EXPECT_EQ(file.size(),
               1024 + 4 * (384 * kC + kT * kC + kBlocks * (12 * kC * kC + 13 * kC) + 2 * kC));
-    EXPECT_EQ(at((file.size() - 1024) / 4 - 1), value("transformer.ln_f.bias", kC - 1));
+    EXPECT_EQ(at((file.size() - 1024) / 4 - 1), s.tensor("transformer.ln_f.bias")[kC - 1]);
     expect_output(0, "llm.c model, fp32", "info " + (dir / "m.bin"));
     EXPECT_EQ(truncate((dir / "m.bin").c_str(), off_t(file.size() - 4)), 0);
     expect_output(65, "for its header's shape", "info " + (dir / "m.bin"));
@@ -1138,39 +1131,26 @@ TEST(export_gguf_by_hand) {
     s.save(dir.path, 1);
     expect_output(0, "m.gguf.Modelfile", "export " + dir.path + " --type f32 --gguf=" + (dir / "m.gguf"));
     EXPECT(read_file(dir / "m.gguf.Modelfile").find("\nFROM ./m.gguf\n") != std::string::npos, "Modelfile");
-    const std::string file = read_file(dir / "m.gguf");
-    EXPECT(file.starts_with(std::string("GGUF\x03\0\0\0", 8)), "magic");
-    const auto u64 = [&](size_t at) {
-        uint64_t x;
-        std::memcpy(&x, file.data() + at, 8);
-        return x;
-    };
-    EXPECT(u64(8) == s.arena.tensors.size() && u64(16) == 18, "%llu tensors, %llu keys", (unsigned long long)u64(8),
-           (unsigned long long)u64(16));
-    // Behind a name: dimensions (fastest first), type, offset. The data begin at the multiple of 32 after the last
-    // description.
-    const auto describe = [&](const std::string& name) { return file.find(name) + name.size(); };
-    const size_t begin = round_up<size_t>(describe("output_norm.bias") + 4 + 8 + 4 + 8, 32);
-    const auto check = [&](const std::string& name, const std::string& hf, size_t rows, size_t cols) {
-        const size_t at = describe(name), dims = rows ? 2 : 1;
-        EXPECT(file.compare(at, 4, std::string{char(dims), 0, 0, 0}) == 0 && u64(at + 4) == cols &&
-                   (!rows || u64(at + 12) == rows), "%s: dimensions", name.c_str());
-        const uint64_t offset = u64(at + 4 + 8 * dims + 4);
-        EXPECT(offset % 32 == 0, "%s: alignment", name.c_str());
-        for (size_t t = 0; t < s.arena.tensors.size(); t++)
-            if (s.arena.tensors[t].name == hf)
-                EXPECT(std::memcmp(file.data() + begin + offset, s.w.data() + s.arena.offset[t],
-                                   std::max<size_t>(rows, 1) * cols * 4) == 0, "%s: values", name.c_str());
-    };
-    check("token_embd.weight", "transformer.wte.weight", kV, kC);
-    check("position_embd.weight", "transformer.wpe.weight", kT, kC);
-    check("blk.1.attn_qkv.weight", "transformer.h.1.attn.c_attn.weight", 3 * kC, kC);
-    check("blk.0.attn_output.weight", "transformer.h.0.attn.c_proj.weight", kC, kC);
-    check("blk.1.ffn_down.weight", "transformer.h.1.mlp.c_proj.weight", kC, 4 * kC);
-    check("blk.1.ffn_up.bias", "transformer.h.1.mlp.c_fc.bias", 0, 4 * kC);
-    check("output_norm.bias", "transformer.ln_f.bias", 0, kC);
+    const GgufBytes gguf = {read_file(dir / "m.gguf")};
+    EXPECT(gguf.file.starts_with(std::string("GGUF\x03\0\0\0", 8)));
+    EXPECT_EQ(gguf.at<uint64_t>(8), s.arena.tensors.size());
+    EXPECT_EQ(gguf.at<uint64_t>(16), 18);       // keys
+    const struct { const char *name, *hf; std::vector<uint64_t> dims; } tensors[] = {
+        {"token_embd.weight", "transformer.wte.weight", {kC, kV}},
+        {"position_embd.weight", "transformer.wpe.weight", {kC, kT}},
+        {"blk.1.attn_qkv.weight", "transformer.h.1.attn.c_attn.weight", {kC, 3 * kC}},
+        {"blk.0.attn_output.weight", "transformer.h.0.attn.c_proj.weight", {kC, kC}},
+        {"blk.1.ffn_down.weight", "transformer.h.1.mlp.c_proj.weight", {4 * kC, kC}},
+        {"blk.1.ffn_up.bias", "transformer.h.1.mlp.c_fc.bias", {4 * kC}},
+        {"output_norm.bias", "transformer.ln_f.bias", {kC}}};
+    for (const auto& [name, hf, dims] : tensors) {
+        const Row row(name);
+        const GgufBytes::Tensor t = gguf.tensor(name);
+        EXPECT_EQ(t.dims, dims);
+        EXPECT(std::memcmp(t.values, s.tensor(hf), dims[0] * (dims.size() > 1 ? dims[1] : 1) * 4) == 0);
+    }
     expect_output(0, "GGUF version 3", "info " + (dir / "m.gguf"));
-    EXPECT_EQ(truncate((dir / "m.gguf").c_str(), off_t(file.size() - 32)), 0);
+    EXPECT_EQ(truncate((dir / "m.gguf").c_str(), off_t(gguf.file.size() - 32)), 0);
     expect_output(65, "end beyond the file", "info " + (dir / "m.gguf"));
 }
 
@@ -1204,14 +1184,15 @@ TEST(gguf_values_of_other_types) {
     const Sample s;
     s.save(dir.path, 1);
     expect_output(0, "bytes", "export " + dir.path + " --type f32 --gguf " + (dir / "m.gguf"));
-    const std::string file = read_file(dir / "m.gguf");
-    const size_t end = file.find("output_norm.bias") + 16 + 4 + 8 + 4 + 8, data = round_up<size_t>(end, 32);
+    const GgufBytes good = {read_file(dir / "m.gguf")};
+    const std::string& file = good.file;
     // Reads the model with another value under a key that has one of `old` bytes.
     const auto read = [&](const std::string& key, size_t old, uint32_t type, const std::string& value) {
         const size_t at = file.find(key) + key.size();
-        std::string head = file.substr(0, at) + bytes_of(type) + value + file.substr(at + 4 + old, end - at - 4 - old);
+        const size_t behind = at + 4 + old;
+        std::string head = file.substr(0, at) + bytes_of(type) + value + file.substr(behind, good.end - behind);
         head.resize(round_up<size_t>(head.size(), 32));
-        put(dir / "x.gguf", head + file.substr(data));
+        put(dir / "x.gguf", head + file.substr(good.data));
         const ModelFile model = open_model_file(dir / "x.gguf");
         std::vector<float> values(s.arena.n);
         read_model_file(dir / "x.gguf", s.arena, s.arena, values.data(), dir / "scratch");
@@ -1242,9 +1223,12 @@ TEST(gguf_values_of_other_types) {
         std::memcpy(&bytes, &file[file.find(key) + key.size() + 4], 8);
         expect_error(kExitBadContent, key + ": got 5, want a text", [&] { read(key, 8 + bytes, 4, five); });
     }
-    expect_error(kExitBadContent, "general.alignment: got", [&] { read("general.alignment", 4, 8, as_text); });
-    expect_error(kExitBadContent, "eos_token_id: got", [&] { read("tokenizer.ggml.eos_token_id", 4, 8, as_text); });
-    expect_error(kExitBadContent, "add_bos_token: got", [&] { read("tokenizer.ggml.add_bos_token", 1, 0, "\0"); });
+    const struct { const char* key; size_t old; uint32_t type; std::string value; } others[] = {
+        {"general.alignment", 4, 8, as_text}, {"tokenizer.ggml.eos_token_id", 4, 8, as_text},
+        {"tokenizer.ggml.add_bos_token", 1, 0, "\0"}};
+    for (const auto& [key, old, type, value] : others)
+        expect_error(kExitBadContent, key + std::string(": got"),
+                     [&, key = key, old = old, type = type, value = value] { read(key, old, type, value); });
 }
 
 // Names that cannot be told apart by a prefix, and those that GGUF has none for.
@@ -1263,38 +1247,22 @@ TEST(gguf_names) {
 TEST(export_gguf_types) {
     Folder dir;
     Sample s;
-    const auto tensor = [&](const std::string& name) {
-        for (size_t t = 0; t < s.arena.tensors.size(); t++)
-            if (s.arena.tensors[t].name == name) return s.w.data() + s.arena.offset[t];
-        FAIL("no tensor %s", name.c_str());
-    };
-    float* const down = tensor("transformer.h.0.mlp.c_proj.weight");
+    float* const down = s.tensor("transformer.h.0.mlp.c_proj.weight");
     const float block[8] = {127, 0.5f, 1.5f, -2.5f, 0x1p-24f, 0x1.8p-25f, -0x1.4p-24f, 2049};  // ties and small ones
     std::copy_n(block, 7, down);
     std::fill_n(down + 32, 32, 0.0f);
     std::copy_n(block, 8, down + 64);
     s.save(dir.path, 1);
-    const auto bytes_at = [](const std::string& file, size_t end, const std::string& name) {
-        const size_t at = file.find(name) + name.size();
-        uint32_t dims, type;
-        uint64_t offset;
-        std::memcpy(&dims, &file[at], 4);
-        std::memcpy(&type, &file[at + 4 + 8 * dims], 4);
-        std::memcpy(&offset, &file[at + 8 + 8 * dims], 8);
-        return std::pair(type, file.data() + end + offset);
-    };
     const struct { const char* option; uint32_t wte, down; } rows[] = {{"f16", 1, 1}, {"bf16", 30, 30}, {"q8_0", 1, 8}};
     for (const auto& row : rows) {
         const std::string path = dir / (std::string(row.option) + ".gguf");
         expect_output(0, "bytes", "export " + dir.path + " --gguf " + path + " --type " + row.option);
         expect_output(0, "GGUF version 3", "info " + path);
-        const std::string file = read_file(path);
-        const size_t begin = round_up<size_t>(file.find("output_norm.bias") + 16 + 4 + 8 + 4 + 8, 32);
-        const auto [wpe, wpe_at] = bytes_at(file, begin, "position_embd.weight");
-        EXPECT(wpe == 0 && std::memcmp(wpe_at, tensor("transformer.wpe.weight"), 4 * kT * kC) == 0, "wpe is f32");
-        const auto [wte, wte_at] = bytes_at(file, begin, "token_embd.weight");
-        const auto [type, at] = bytes_at(file, begin, "blk.0.ffn_down.weight");
-        EXPECT(wte == row.wte && type == row.down, "%s: types %u %u", row.option, wte, type);
+        const GgufBytes gguf = {read_file(path)};
+        const GgufBytes::Tensor wpe = gguf.tensor("position_embd.weight");
+        EXPECT(wpe.type == 0 && std::memcmp(wpe.values, s.tensor("transformer.wpe.weight"), 4 * kT * kC) == 0);
+        const auto [dims, type, at] = gguf.tensor("blk.0.ffn_down.weight");
+        EXPECT(gguf.tensor("token_embd.weight").type == row.wte && type == row.down, "%s: types", row.option);
         std::vector<float> got(96);
         if (type == 8) {
             const int8_t want[] = {127, 1, 2, -3, 0, 0, 0};
@@ -1313,13 +1281,14 @@ TEST(export_gguf_types) {
     }
     down[0] = 65520;
     s.save(dir / "large", 1);
-    expect_output(65, "ffn_down.weight: got 65520", "export " + (dir / "large") + " --gguf " + (dir / "l.gguf"));
+    const std::string large = "export " + (dir / "large") + " --gguf " + (dir / "l.gguf");
+    const std::string again = "export " + dir.path + " --gguf " + (dir / "l.gguf");
+    expect_output(65, "ffn_down.weight: got 65520", large);
     EXPECT(!file_exists(dir / "l.gguf") && !file_exists(dir / "l.gguf.Modelfile"), "nothing is written");
-    expect_output(0, "bytes", "export " + (dir / "large") + " --type bf16 --gguf " + (dir / "l.gguf"));
-    expect_output(2, "l.gguf: it exists", "export " + dir.path + " --gguf " + (dir / "l.gguf"));
+    expect_outputs({{0, "bytes", large + " --type bf16"}, {2, "l.gguf: it exists", again}});
     EXPECT_EQ(::unlink((dir / "l.gguf").c_str()), 0);
-    expect_output(2, "l.gguf.Modelfile: it exists", "export " + dir.path + " --gguf " + (dir / "l.gguf"));
-    expect_output(2, "--type: got q4_0, want f16, f32", "export " + dir.path + " --gguf x.gguf --type q4_0");
+    expect_outputs({{2, "l.gguf.Modelfile: it exists", again},
+                    {2, "--type: got q4_0, want f16, f32", "export " + dir.path + " --gguf x.gguf --type q4_0"}});
 }
 
 TEST(export_hf_and_its_command_line) {
@@ -1331,16 +1300,14 @@ TEST(export_hf_and_its_command_line) {
                                                            "tokenizer_config.json"}), "files");
     for (const std::string& name : list_directory(hf))
         EXPECT(read_file(hf + "/" + name) == read_file(folder + "/" + name), "%s", name.c_str());
-    expect_output(0, "", "export " + hf + " --llmc " + (dir / "again.bin"));  // such a folder is a model again
-    expect_output(2, "it exists", "export " + dir.path + " --hf " + hf);
-    expect_output(2, "it exists", "export " + dir.path + " --llmc " + (dir / "again.bin"));
-    expect_output(2, "unknown option --gugf; did you mean --gguf?", "export " + dir.path + " --gugf x");
-    expect_output(2, "want a value", "export " + dir.path + " --hf");
-    expect_output(2, "want --hf DIR", "export " + dir.path);
-    expect_output(2, "a second folder", "export a b --hf c");
-    expect_output(0, "usage: export", "export --help");
-    expect_output(66, "does not exist", "export " + (dir / "absent") + " --hf " + (dir / "x"));
-    expect_output(74, "cannot", "export " + dir.path + " --llmc " + (dir / "no/such/folder.bin"));
+    const std::string of_run = "export " + dir.path;
+    expect_outputs({
+        {0, "", "export " + hf + " --llmc " + (dir / "again.bin")},  // such a folder is a model again
+        {2, "it exists", of_run + " --hf " + hf}, {2, "it exists", of_run + " --llmc " + (dir / "again.bin")},
+        {2, "unknown option --gugf; did you mean --gguf?", of_run + " --gugf x"}, {2, "want a value", of_run + " --hf"},
+        {2, "want --hf DIR", of_run}, {2, "a second folder", "export a b --hf c"},
+        {0, "usage: export", "export --help"}, {66, "does not exist", "export " + (dir / "absent --hf ") + (dir / "x")},
+        {74, "cannot", of_run + " --llmc " + (dir / "no/such/folder.bin")}});
     restore(folder + "/model.safetensors", read_file(folder + "/optim.safetensors"));
     expect_output(65, "bad checkpoint", "export " + folder + " --hf " + (dir / "y"));
     restore(hf + "/config.json", replaced(read_file(hf + "/config.json"), "\"n_layer\": 2", "\"n_layer\": 4096"));
@@ -1351,19 +1318,13 @@ TEST(export_hf_and_its_command_line) {
 TEST(info_names_what_it_sees) {
     Folder dir;
     const std::string folder = Sample().save(dir.path, 1);
-    expect_output(0, "complete, all checksums right", "info " + dir.path);
-    expect_output(0, "10,784 parameters", "info " + folder);
-    expect_output(0, "transformer.h.1.mlp.c_proj.weight", "info " + folder + "/model.safetensors");
-    expect_output(0, "a checkpoint's state", "info " + folder + "/state.json");
-    expect_output(2, "--help lists all", "info --hlep");
-    expect_output(2, "usage", "info");
-    expect_output(66, "No such file", "info " + (dir / "absent") + " " + folder);
-    const struct {
-        const char* name;
-        std::string content;
-        int code;
-        const char* part;
-    } files[] = {
+    expect_outputs({{0, "complete, all checksums right", "info " + dir.path},
+                    {0, "10,784 parameters", "info " + folder},
+                    {0, "transformer.h.1.mlp.c_proj.weight", "info " + folder + "/model.safetensors"},
+                    {0, "a checkpoint's state", "info " + folder + "/state.json"},
+                    {2, "--help lists all", "info --hlep"}, {2, "usage", "info"},
+                    {66, "No such file", "info " + (dir / "absent ") + folder}});
+    const struct { const char* name; std::string content; int code; const char* part; } files[] = {
         {"a.bin", std::string("\1\0\2\0\3\0", 6), 0, "ids 1 to 3"}, {"odd.bin", "abc", 65, "got 3 bytes"},
         {"a.txt", "one\ntwo\n", 0, "2 lines"}, {"e.txt", "", 65, "empty"},
         {"m.jsonl", "{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"x\\u001b[2J\"}\ntorn", 0, "1 train"},
