@@ -1,7 +1,8 @@
 // test_bad_files.cpp -- what the program says to broken and hostile files: a table of files, each given to train_gpt or
-// a tool, with the exit code and the words that must come. Readers alone are tested beside their own code; here it is
-// what a user sees: one line that names the file and the reason, no control bytes on the terminal, no memory by a
-// number that a file made up, no signal, no wait.
+// a tool, with the exit code and the words that must come. What each reader refuses is tested beside its own code; here
+// are some files for each, and all of those whose readers have no test of their own. It is what a user sees: one line
+// that names the file and the reason, no control bytes on the terminal, no memory by a number that a file made up, no
+// signal, no wait.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -22,12 +23,7 @@ std::string program(const char* variable, const char* otherwise) {
 }
 const std::string train = program("TRAIN_GPT", "./train_gpt"), tools = program("TOOLS", "build");
 
-struct End {
-    int code;
-    std::string said;
-    long peak;
-    double seconds;
-};  // code: 128 + signal if killed; peak in bytes
+struct End { int code; std::string said; long peak; double seconds; };     // code: 128 + signal if killed; peak in bytes
 
 End run(const std::vector<std::string>& words) {
     std::vector<char*> args;
@@ -124,23 +120,16 @@ std::vector<std::string> command(const std::string& how, const std::string& name
     std::vector<std::string> small = small_run(folder + "/out", "0");
     const std::string file = folder + "/" + name;
     remove_tree(folder + "/out");
+    if (how != "init" && how != "resume" && how != "seal" && how != "run") put(file, bytes);
+    if (how == "info") return {tools + "/info", file};
+    if (how == "plot") return {tools + "/plot", file, "-o", folder + "/x.svg"};
     if (how == "data" || how == "tokenizer") {
-        put(file, bytes);
         small.insert(small.end(), {"--" + how, file});
         if (how == "tokenizer") small.insert(small.end(), {"--data", "tests/golden/lines.txt"});
         return small;
     }
-    if (how == "info") {
-        put(file, bytes);
-        return {tools + "/info", file};
-    }
-    if (how == "plot") {
-        put(file, bytes);
-        return {tools + "/plot", file, "-o", folder + "/x.svg"};
-    }
     if (how == "init" || how == "model") {
         make_directories(folder + "/hf");
-        if (how == "model") put(file, bytes);
         for (const char* n : {"config.json", "model.safetensors", "tokenizer.json"})
             put(folder + "/hf/" + n, n == name ? bytes : checkpoint.at(n));
         return {
@@ -183,38 +172,15 @@ std::vector<Case> cases() {
     const std::string deep = std::string(100000, '[');
     return {
         // ---- token shards: llm.c, nanoGPT
-        {"data", "a.bin", "", 65, "got 0 training tokens"},
-        {"data", "a.bin", ids + "x", 65, "got 801 bytes of tokens, want 800"},
-        {"data", "a.bin", raw<uint16_t>({1, 2}), 65, "want at least 17"},
-        {"data", "a.bin", llmc(400, ids).substr(0, 1000), 65, "want a header"},
-        {"data", "a.bin", llmc(0, ""), 65, "got 0 training tokens"},
-        {"data", "a.bin", llmc(401, ids), 65, "got 800 bytes of tokens, want 802"},
-        {"data", "a.bin", llmc(399, ids), 65, "want 798"},
         {"data", "a.bin", llmc(0xffffffff, ids), 65, "want 8,589,934,590"},
         {"data", "a.bin", llmc(0x80000190, ids), 65, "want 4,294,968,096"},  // wraps to 400 in 32 bits
-        {"data", "a.bin", llmc(400, ids + "x"), 65, "got 801 bytes of tokens"},
-        {"data", "a.bin", llmc(400, ids, 20240520, 9), 65, "version 9"},
-        {"data", "a.bin", llmc(400, ids, 20240801, 1), 65, "version 1, want a header with version 7"},
-        {"data", "a.bin", llmc(400, ids, 20240801, 7), 65, "want 1,600 for 400 tokens"},
         {"data", "a.bin", llmc(400, tokens(399) + "\xff\xff"), 65, "token 399 (byte 1822): got 65535"},
-        {"data", "a.dat", ids, 65, "neither text nor tokens"},
         {"data", "\x1b[2Ja.bin", ids + "x", 65, "\\x1b[2Ja.bin"},
         // ---- .npy
-        {"data", "a.npy", "", 65, "want a .npy"},
         {"data", "a.npy", ids, 65, "want a .npy"},
-        {"data", "a.npy", "\x93NUMPY", 65, "version 1"},
-        {"data", "a.npy", replaced(npy("'<u2'", "False", "(400,)", ids), "\1", "\11"), 65, "version 1"},
-        {"data", "a.npy", std::string("\x93NUMPY\1\0\xff\xff", 10) + ids, 65, "want a .npy"},
-        {"data", "a.npy", npy("'|O'", "False", "(400,)", ids), 65, "one dimension of"},
-        {"data", "a.npy", npy("'<f4'", "False", "(200,)", ids), 65, "one dimension of"},
-        {"data", "a.npy", npy("'>u2'", "False", "(400,)", ids), 65, "one dimension of"},
-        {"data", "a.npy", npy("[('a', '<u2')]", "False", "(400,)", ids), 65, "one dimension of"},
         {"data", "a.npy", npy("'<u2'", "True", "(20, 20)", ids), 65, "one dimension of"},
         {"data", "a.npy", npy("'<u2'", "False", "(4611686018427387904, 8)", ids), 65, "one dimension"},
         {"data", "a.npy", npy("'<u2'", "False", "(9223372036854776208,)", ids), 65, "size overflows"},
-        {"data", "a.npy", npy("'<u2'", "False", "(-400,)", ids), 65, "one dimension"},
-        {"data", "a.npy", npy("'<u2'", "False", "('400',)", ids), 65, "one dimension"},
-        {"data", "a.npy", npy("'<u2'", "False", "(401,)", ids), 65, "want 802"},
         {"data", "a.npy", npy("'<u4'", "False", "(200,)", raw<uint32_t>({~0u}) + std::string(796, '\0')), 65,
          "got 4294967295"},
         {"data", "a.npy", std::string("\x93NUMPY\1\0\x40\0", 10) + std::string(64, '{') + ids, 65,
@@ -222,34 +188,19 @@ std::vector<Case> cases() {
         // ---- text, jsonl
         {"data", "a.txt", "", 65, "got 0 training tokens"}, {"data", "a.txt", "short", 65, "want at least 17"},
         {"data", "a.txt", "\xff\xfeh" + ids, 65, "want UTF-8 text"},
-        {"data", "a.jsonl", "", 65, "got 0 training tokens"},
-        {"data", "a.jsonl", lines + "{\"text\": 5}\n", 65, "line 2: text: "},
-        {"data", "a.jsonl", lines + "{\"Text\": \"b\"}\n", 65, "line 2: got the fields \"Text\""},
-        {"data", "a.jsonl", "[" + lines + ", 5]", 65, "record 2: got 5"},
         {"data", "a.jsonl", chat + "{\"messages\": [{\"role\": \"assistent\"}]}", 65, "line 2: messages[0]: role: "},
-        {"data", "a.jsonl", chat + "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}", 65, "content: got 5"},
         {"data", "a.jsonl", chat + lines, 65, "line 2: got the fields \"text\""},
-        {"data", "a.jsonl", chat, 65, "got one conversation"},
         {"data", "a.jsonl", chat + chat + "{\"messages\": " + deep, 65, "at most 32 levels"},
-        {"data", "a.jsonl", lines + "{\"text\": \"cut", 65, "line 2: byte 13"},
-        {"data", "a.jsonl", lines + "{\"text\": \"caf\xe9\"}", 65, "want UTF-8"},
-        {"data", "a.jsonl", lines + "{\"text\": \"\\ud83d\"}", 65, "surrogates"},
         {"data", "a.jsonl", lines + "{\"text\": " + deep, 65, "at most 32 levels"},
         {"data", "a.jsonl", lines + std::string("\0\0\0", 3), 65, "line 2: byte 0"},
         // ---- tokenizer.json
         {"tokenizer", "t.json", "", 65, "want a vocab.bpe"},
-        {"tokenizer", "t.json", "{", 65, "byte 1"},
         {"tokenizer", "t.json", "{\"model\":" + deep, 65, "at most 32 levels"},
-        {"tokenizer", "t.json", "{\"version\":\"1.0\"}", 65, "model: it is missing"},
         {"tokenizer", "t.json", tokenizer("\"normalizer\":null", "\"normalizer\":{\"type\":\"Prepend\"}"), 65,
          "normalizer: got [type:\"Prepend\"], want null or NFC"},
-        {"tokenizer", "t.json", tokenizer("\"byte_fallback\":false", "\"byte_fallback\":true"), 65,
-         "model.byte_fallback: got \"true\", want null, false or \"\""},
-        {"tokenizer", "t.json", tokenizer("\"BPE\"", "\"WordPiece\""), 65, "model.type: got \"WordPiece\""},
         {"tokenizer", "t.json", tokenizer("\"type\":\"ByteLevel\"", "\"type\":\"Metaspace\""), 65,
          "pre_tokenizer: got [add_prefix_space:\"false\",type:\"Metaspace\"]"},
         {"tokenizer", "t.json", tokenizer("\"use_regex\":true", "\"\\u001b[2J\":true"), 65, "\\x1b[2J"},
-        {"tokenizer", "t.json", tokenizer("\"lstrip\":false", "\"lstrip\":true"), 65, "lstrip: got true"},
         {"tokenizer", "t.json", tokenizer("\"!\":33", "\"!\":99"), 65, "got 99, want ids from 0 on"},
         {"tokenizer", "t.json", tokenizer("\"!\":33", "\"!\":4294967329"), 65, "got 4294967329"},
         {"tokenizer", "t.json", tokenizer("\"!\":33", "\"\\u001b[2J\":33"), 65, "\\u001b[2J"},
@@ -257,41 +208,26 @@ std::vector<Case> cases() {
          "byte 0x21: got no token"},
         {"tokenizer", "t.json", tokenizer("\"!\":33,", "\"!\":520,"), 65, "got 520, want ids from 0 on"},
         {"tokenizer", "t.json", merges("[\"b c\"]"), 65, "merges[0]: got \"bc\""},
-        {"tokenizer", "t.json", merges("[1]"), 65, "merges[0]: got"},
         // ---- vocab.bpe
-        {"tokenizer", "t.bpe", vocab_bpe(""), 65, "want a vocab.bpe"},
-        {"tokenizer", "t.bpe", vocab_bpe("ab\n"), 65, "merges[0]: got \"ab\""},
-        {"tokenizer", "t.bpe", vocab_bpe("a b\nabc d\n"), 65, "merges[1]: got \"abc\""},
-        {"tokenizer", "t.bpe", vocab_bpe("a b\na b\n"), 65, "got \"ab\", want each token once"},
         {"tokenizer", "t.bpe", vocab_bpe("a \x1b\n"), 65, "got \"\\u001b\""},
         // ---- a Hugging Face folder: config.json, model.safetensors
         {"init", "config.json", "", 65, "config.json: byte 0"},
-        {"init", "config.json", "[]", 65, "model_type: it is missing"},
-        {"init", "config.json", config("\"gpt2\"", "\"mistral\""), 65, "model_type: got \"mistral\""},
-        {"init", "config.json", config("\"n_head\": 1", "\"n_head\": 3"), 65, "got 3 heads for 8 channels"},
-        {"init", "config.json", config("\"n_layer\": 1", "\"n_layer\": 18446744073709551616"), 65, "n_layer: got"},
         {"init", "config.json", config("\"n_layer\": 1", "\"n_layer\": 2"), 65,
          "tensor transformer.h.1.ln_1.weight: it is missing"},
         {"init", "config.json", config("\"n_layer\": 1", "\"n_layer\": 4096"), 65,
          "config.json: got a model of"},
         {"init", "config.json", config("\"n_embd\": 8", "\"n_embd\": 16"), 65, "want at most"},
         {"init", "config.json", config("\"vocab_size\": 257", "\"vocab_size\": 16777216"), 65, "want at most"},
-        {"init", "config.json", config("\"n_positions\": 16", "\"n_positions\": 0"), 65, "n_positions: got 0"},
         {"init", "config.json", config("\"n_embd\": 8", "\"n_embd\": 8, \"n_embd\": 8"), 65, "twice"},
         {"init", "model.safetensors", "", 65, "want at most 0"},
-        {"init", "model.safetensors", with("model.safetensors", 0, raw<uint64_t>({0})), 65, "header: got 0"},
         {"init", "model.safetensors", with("model.safetensors", 0, raw<uint64_t>({UINT64_MAX - 7})), 65,
          "header: got 18446744073709551608"},
-        {"init", "model.safetensors", checkpoint.at("model.safetensors") + "x", 65, "bytes of data"},
         {"init", "model.safetensors", with("model.safetensors", size_t(-4), nan), 65, "is nan"},
         {"init", "model.safetensors", model("[257,8]", "[8,257]"), 65, "wte.weight: shape: got [8,257], want [257,8]"},
         {"init", "model.safetensors", model("[257,8]", "[4294967296,4294967296]"), 65, "size overflows"},
         {"init", "model.safetensors", model("[257,8]", "[2056]"), 65, "wte.weight: shape: got [2056]"},
         {"init", "model.safetensors", model("\"F32\",\"shape\":[257,8]", "\"F33\",\"shape\":[257,8]"), 65,
          "dtype: got F33"},
-        {"init", "model.safetensors", model("\"F32\",\"shape\":[257,8]", "\"I32\",\"shape\":[257,8]"), 65,
-         "want F32, F16 or BF16"},
-        {"init", "model.safetensors", model("transformer.wpe.weight", "transformer.wte.weight"), 65, "twice"},
         {"init", "model.safetensors", model("transformer.wpe.weight", "../../../etc/x"), 65, "it is missing"},
         {"init", "model.safetensors", model("transformer.wpe.weight", "transformer.wpx.weight"), 65,
          "wpe.weight: it is missing"},
