@@ -14,7 +14,7 @@
 
 #include "bench/ceilings.h"
 #include "models/gpt2.h"
-#include "models/model.h"
+#include "models/use.h"
 
 namespace BACKEND {
 

@@ -115,6 +115,7 @@ void each_row(size_t rows, size_t columns, const Terms& terms, const Use& use, S
     if (blocks) launch(each_row_kernel<Terms, Use>, blocks, 128, 0, stream, rows, columns, terms, use);
 }
 #else
+static_assert(!kOnGpu, "run ./configure: it tells ninja that nvcc compiles this source");
 // A task computes up to 512 elements, of several rows or of a part of one row.
 template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream) {
     constexpr size_t kTask = 512;

@@ -1,6 +1,8 @@
-// gpt2.h -- the declaration of GPT-2: tensors, options, config.json. Keep this file open while reading gpt2.cpp.
+// gpt2.h -- the declaration of GPT-2: tensors, options, config.json. Keep this file open while
+// reading gpt2.cpp.
 //
-// A pre-LayerNorm transformer with learned positions, tanh-GELU and a tied head (Radford et al. 2019):
+// A pre-LayerNorm transformer with learned positions, tanh-GELU and a tied head (Radford et al.
+// 2019):
 //
 //     x = wte[token] + wpe[position]
 //     x = x + attproj(attention(qkv(ln1(x))))            L times
@@ -10,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include "models/shape.h"
-#include "src/base/common.h"
 
 // The tensors by name, in the order of the table. F is Weight for weights and float* for gradients.
 template <class F> struct Gpt2Norm { F w, b; };         // (C) (C)
@@ -27,11 +28,12 @@ template <class F> struct Gpt2Ends {
     Gpt2Norm<F> lnf;            //               after the blocks: the final norm
 };
 
-// Returns the table. Names are those of Hugging Face's GPT2LMHeadModel, whose Conv1D stores matrices transposed. The
-// fields of TensorSpec, in this order, are in src/base/arena.h.
+// Returns the table. Names are those of Hugging Face's GPT2LMHeadModel, whose Conv1D stores
+// matrices transposed. The fields of TensorSpec, in this order, are in src/base/arena.h.
 inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
-    const size_t C = size_t(c.C);
-    const float s = 0.02f, r = 0.02f / std::sqrt(2.0f * float(c.L));    // r: for projections into the residual stream
+    const size_t C = c.C;
+    // r: for projections into the residual stream.
+    const float s = 0.02f, r = 0.02f / std::sqrt(2.0f * c.L);
     std::vector<TensorSpec> table = {
         {"transformer.wte.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true},
         {"transformer.wpe.weight", size_t(c.T), C, size_t(c.T), false, s, true, true},
@@ -64,7 +66,8 @@ inline const ModelInfo gpt2_info = {
     .name = "gpt2",
     .title = "GPT-2",
     .architecture = "GPT2LMHeadModel",
-    .keys = {layers_key("n_layer"), heads_key("n_head"), channels_key("n_embd"), seq_len_key("n_positions")},
+    .keys = {layers_key("n_layer"), heads_key("n_head"), channels_key("n_embd"),
+             seq_len_key("n_positions")},
     .fixed = [](const Shape& c) {
         return std::vector<FixedKey>{
             {"activation_function", "\"gelu_new\"", "\"gelu_pytorch_tanh\""},
@@ -81,16 +84,19 @@ inline const ModelInfo gpt2_info = {
     .check = [](Shape& c) {
         const int unit = 8 * c.NH;
         if (c.C % unit == 0 && c.C / unit <= 16) return std::string();
-        return format("--heads: got %d heads for %d channels, want channels / heads to be a multiple of 8 up to 128; "
-                      "try --channels %d", c.NH, c.C, std::clamp(c.C / unit, 1, 16) * unit);
+        return format("--heads: got %d heads for %d channels, want channels / heads to be a "
+                      "multiple of 8 up to 128; try --channels %d",
+                      c.NH, c.C, std::clamp(c.C / unit, 1, 16) * unit);
     },
     .tensors = gpt2_tensors,
-    // 6 FLOP per parameter of a matrix product and token (2 forward, 4 backward); the tied head counts once. The last
-    // term is attention's products, of which causality needs half.
+    // 6 FLOP per parameter of a matrix product and token (2 forward, 4 backward); the tied head
+    // counts once. The last term is attention's products, of which causality needs half.
     .flops_per_token = [](const Shape& c, int T) {
         return 6.0 * (12.0 * c.L * c.C * c.C + double(c.V) * c.C + double(c.L) * c.C * T);
     },
-    .text = [](const Shape& c) { return format("%d layers x %d heads x %d channels", c.L, c.NH, c.C); },
+    .text = [](const Shape& c) {
+        return format("%d layers x %d heads x %d channels", c.L, c.NH, c.C);
+    },
     .head_size = [](const Shape& c) { return c.C / c.NH; },
     .gguf = true,
 };

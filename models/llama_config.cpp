@@ -1,37 +1,39 @@
-// llama_config.cpp -- the Llama family's table of tensors, checks and config.json. Names and defaults are those of
-// transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
+// llama_config.cpp -- the Llama family's table of tensors, checks and config.json. Names and
+// defaults are those of transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py,
+// modeling_rope_utils.py).
 #include "models/llama.h"
 #include <algorithm>
 #include "models/config.h"
 
 void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer) {
-    const size_t C = size_t(shape.C), F = size_t(LlamaSizes(shape).F);
+    const size_t C = shape.C, F = LlamaSizes(shape).F;
     table->push_back({layer + "mlp.gate_up.weight", 2 * F, C, 2 * F, false, 0.02f, true, false,
                       {{layer + "mlp.gate_proj.weight", F}, {layer + "mlp.up_proj.weight", F}}});
     table->push_back({layer + "mlp.down_proj.weight", C, F, C, false, 0.02f, true});
 }
 
-std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaMlp mlp) {
+std::vector<TensorSpec> llama_tensors(Shape shape, LlamaKind kind, LlamaMlp mlp) {
     const LlamaSizes c(shape);
-    const size_t C = size_t(c.C), H = size_t(c.HS), Q = size_t(c.NH) * H, K = size_t(c.NK) * H;
+    const size_t C = c.C, H = c.HS, Q = size_t(c.NH) * H, K = size_t(c.NK) * H;
     const float s = 0.02f;
-    Shape own = shape;
     std::vector<TensorSpec> table;
     const auto vocabulary = [&](const char* name) {
         table.push_back({name, size_t(shape.Vp), C, size_t(shape.V), false, s, true, true});
     };
-    const auto matrix = [&](const std::string& name, size_t out, size_t in, std::vector<TensorSpec::Part> parts = {}) {
-        table.push_back({name, out, in, out, false, s, true, false, std::move(parts)});
+    using Parts = std::vector<TensorSpec::Part>;
+    const auto matrix = [&](const std::string& name, size_t out, size_t in, Parts parts = {}) {
+        table.push_back({name, out, in, out, false, s, true, false, parts});
     };
-    const auto vector = [&](const std::string& name, size_t n, float first, std::vector<TensorSpec::Part> parts = {}) {
-        table.push_back({name, 1, n, 1, false, first, false, false, std::move(parts)});
+    const auto vector = [&](const std::string& name, size_t n, float first, Parts parts = {}) {
+        table.push_back({name, 1, n, 1, false, first, false, false, parts});
     };
-    if (untied_head(own)) vocabulary("lm_head.weight");
+    if (untied_head(shape)) vocabulary("lm_head.weight");
     vocabulary("model.embed_tokens.weight");
     for (int l = 0; l < shape.L; l++) {
-        const std::string layer = "model.layers." + std::to_string(l) + ".", att = layer + "self_attn.";
+        const std::string layer = "model.layers." + std::to_string(l) + ".";
+        const std::string att = layer + "self_attn.";
         const auto qkv = [&](const char* end) {
-            return std::vector<TensorSpec::Part>{
+            return Parts{
                 {att + "q_proj" + end, Q}, {att + "k_proj" + end, K}, {att + "v_proj" + end, K}};
         };
         vector(layer + "input_layernorm.weight", C, kOnes);
@@ -47,13 +49,15 @@ std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaM
     return table;
 }
 
-// Sets options that are not given to this program's defaults, and checks all. llama_read has transformers' defaults.
+// Sets options that are not given to this program's defaults, and checks all. llama_read has
+// transformers' defaults.
 std::string llama_check(Shape& shape, LlamaKind kind) {
     const auto otherwise = [](auto& number, auto value) {
         if (number == 0) number = value;
     };
     if (shape.NH == 0 || shape.C % shape.NH)
-        return format("--heads: got %d heads for %d channels, want a number that divides them", shape.NH, shape.C);
+        return format("--heads: got %d heads for %d channels, want a number that divides them",
+                      shape.NH, shape.C);
     otherwise(kv_heads(shape), shape.NH);
     otherwise(head_size(shape), shape.C / shape.NH);
     otherwise(mlp_size(shape), round_up(8 * shape.C / 3, 64));
@@ -63,45 +67,53 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     otherwise(rope_low(shape), 1.0f);
     otherwise(rope_high(shape), 4.0f);
     otherwise(rope_context(shape), 8192);
-    if (rope_factor(shape) == 1 && (rope_low(shape) != 1 || rope_high(shape) != 4 || rope_context(shape) != 8192))
+    if (rope_factor(shape) == 1 &&
+        (rope_low(shape) != 1 || rope_high(shape) != 4 || rope_context(shape) != 8192))
         return "--rope-low, --rope-high and --rope-context: want --rope-factor above 1 with them";
     const LlamaSizes c(shape);
-    if (c.NH % c.NK) return format("--kv-heads: got %d for %d heads, want a number that divides them", c.NK, c.NH);
-    if (c.HS % 8 || c.HS > 128) return format("--head-size: got %d, want a multiple of 8 up to 128", c.HS);
+    if (c.NH % c.NK)
+        return format("--kv-heads: got %d for %d heads, want a number that divides them", c.NK,
+                      c.NH);
+    if (c.HS % 8 || c.HS > 128)
+        return format("--head-size: got %d, want a multiple of 8 up to 128", c.HS);
     if (c.C % 8) return format("--channels: got %d, want a multiple of 8", c.C);
     if (c.F % 8) return format("--mlp-size: got %d, want a multiple of 8", c.F);
     if (rope_high(shape) <= rope_low(shape))
-        return format("--rope-high: got %g, want more than --rope-low %g", rope_high(shape), rope_low(shape));
+        return format("--rope-high: got %g, want more than --rope-low %g", rope_high(shape),
+                      rope_low(shape));
     return "";
 }
 
-// 6 FLOP per parameter of a matrix product. The last term is attention's products, of which causality needs half.
+// 6 FLOP per parameter of a matrix product. The last term is attention's products, of which
+// causality needs half.
 double llama_flops(const Shape& shape, int T) {
     const LlamaSizes c(shape);
-    const double block = double(c.C) * (double(c.width) + double(c.NH) * c.HS + 3.0 * c.F);
+    const double block = c.C * (c.width + double(c.NH) * c.HS + 3.0 * c.F);
     return 6 * (c.L * block + double(shape.V) * c.C + double(c.L) * c.NH * c.HS * T);
 }
 
 std::string llama_text(const Shape& shape) {
     const LlamaSizes c(shape);
-    return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS, c.NK, c.C, c.F);
+    return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS,
+                  c.NK, c.C, c.F);
 }
 
 // ---- config.json
 
-// transformers 5 reads rope_parameters, and older versions read rope_theta and rope_scaling. This writes all three.
-std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
-    Shape s = shape;
-    const std::string theta = number_text(double(rope_theta(s)));
+// transformers 5 reads rope_parameters, and older versions read rope_theta and rope_scaling. This
+// writes all three.
+std::vector<FixedKey> llama_fixed(Shape s, LlamaKind kind) {
+    const std::string theta = number_text(rope_theta(s));
     std::string scaling = "\"rope_type\": \"default\"";
     if (rope_factor(s) != 1)
         scaling = format("\"rope_type\": \"llama3\", \"factor\": %s, \"low_freq_factor\": %s, "
                          "\"high_freq_factor\": %s, \"original_max_position_embeddings\": %d",
-                         number_text(double(rope_factor(s))).c_str(), number_text(double(rope_low(s))).c_str(),
-                         number_text(double(rope_high(s))).c_str(), rope_context(s));
+                         number_text(rope_factor(s)).c_str(), number_text(rope_low(s)).c_str(),
+                         number_text(rope_high(s)).c_str(), rope_context(s));
     std::vector<FixedKey> keys = {
         {"hidden_act", "\"silu\"", "\"swish\""},
-        {"attention_dropout", "0.0", "", false},        // read and ignored: training has no such dropout
+        // Read and ignored: training has no such dropout.
+        {"attention_dropout", "0.0", "", false},
         {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
         {"head_dim", std::to_string(head_size(s)), "", false},
         {"tie_word_embeddings", untied_head(s) ? "false" : "true", "", false},

@@ -1,44 +1,51 @@
-// lstm.cpp -- the LSTM language model: its operations, memory, forward, and backward through time. The tensors are in
-// lstm.h.
+// lstm.cpp -- the LSTM language model: its operations, memory, forward, and backward through time.
+// The tensors are in lstm.h.
 //
-// Arrays are (T,B,..), so that the rows of a time step are adjacent. Only the head's input is (B,T,..), like the batch.
+// Arrays are (T,B,..), so that the rows of a time step are adjacent. Only the head's input is
+// (B,T,..), like the batch.
 #include "models/lstm.h"
 #include "kernels/elements.h"
 #include "models/model.h"
 
 namespace BACKEND {
 
-// ---------------------------------------------------------------------------------------------------------- operations
+// -------------------------------------------------------------------------------------- operations
 //
-// They compute in fp32 and round each value once, when it is stored. The cell state c is stored in fp32. Simple kernels
-// suffice: the arrays of a time step are still in a GPU's L2 cache, and a kernel takes about as long as its launch.
+// They compute in fp32 and round each value once, when it is stored. The cell state c is stored in
+// fp32. Simple kernels suffice: the arrays of a time step are still in a GPU's L2 cache, and a
+// kernel takes about as long as its launch.
 
-// tanh(x) = (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. Near 0 the numerator cancels, so there a series is used.
+// tanh(x) = (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. Near 0 the numerator cancels, so
+// there a series is used.
 HOST_DEVICE static inline float hyperbolic_tangent(float x) {
-    const float size = x < 0 ? -x : x, e = exponential(-2.0f * size), large = (1.0f - e) / (1.0f + e), s = x * x;
-    const float small = x * (1.0f + s * (-1.0f / 3 + s * (2.0f / 15 + s * (-17.0f / 315 + s * (62.0f / 2835)))));
+    const float size = x < 0 ? -x : x, e = exponential(-2.0f * size);
+    const float large = (1.0f - e) / (1.0f + e), s = x * x;
+    const float small =
+        x * (1.0f + s * (-1.0f / 3 + s * (2.0f / 15 + s * (-17.0f / 315 + s * (62.0f / 2835)))));
     return size < 0.25f ? small : x < 0 ? -large : large;
 }
 
-// out[t,b] = inp[b,t]; an element has `bytes` bytes, a multiple of 4. With B and T exchanged it does the inverse.
+// out[t,b] = inp[b,t]; an element has `bytes` bytes, a multiple of 4. With B and T exchanged it
+// does the inverse.
 void transpose_rows(void* out, const void* inp, int B, int T, size_t bytes) {
-    uint32_t* const to = static_cast<uint32_t*>(out);
-    const uint32_t* const from = static_cast<const uint32_t*>(inp);
+    const auto to = static_cast<uint32_t*>(out);
+    const auto from = static_cast<const uint32_t*>(inp);
     const size_t words = bytes / 4;
-    each_element(size_t(T) * size_t(B), words, [=] ON_DEVICE(size_t row, size_t j) {
-        const size_t t = row / size_t(B), b = row % size_t(B);
-        to[row * words + j] = from[(b * size_t(T) + t) * words + j];
+    each_element(size_t(T) * B, words, [=] ON_DEVICE(size_t row, size_t j) {
+        const size_t t = row / B, b = row % B;
+        to[row * words + j] = from[(b * T + t) * words + j];
     }, nullptr);
 }
 
-// One time step of B sequences. z = gates + recurrent has four parts of C (i, f, g, o: torch.nn.LSTM's order):
+// One time step of B sequences. z = gates + recurrent has four parts of C, i, f, g and o (the order
+// of torch.nn.LSTM):
 //     i, f, o = sigmoid(z),  g = tanh(z),  c = f c_before + i g,  h = o tanh(c)
-//   gates (B,4C): on entry x W_ih^T + b_ih, on return i, f, g, o; recurrent (B,4C): h_before W_hh^T + b_hh;
-//   c, c_before, h (B,C)
-void lstm_cell_forward(floatX* h, float* c, floatX* gates, const floatX* recurrent, const float* c_before, int B,
-                       int channels) {
-    const size_t C = size_t(channels);
-    each_element(size_t(B), C, [=] ON_DEVICE(size_t row, size_t j) {
+//   gates (B,4C): on entry x W_ih^T + b_ih, on return i, f, g, o
+//   recurrent (B,4C): h_before W_hh^T + b_hh; c, c_before, h (B,C)
+void lstm_cell_forward(floatX* h, float* c, floatX* gates, const floatX* recurrent,
+                       const float* c_before, int B, int channels) {
+    const size_t C = channels;
+    each_element(B, C, [=] ON_DEVICE(size_t row, size_t j) {
         const size_t at = row * C + j, first = row * 4 * C + j;
         floatX* const z = gates + first;
         const floatX* const r = recurrent + first;
@@ -56,12 +63,13 @@ void lstm_cell_forward(floatX* h, float* c, floatX* gates, const floatX* recurre
 }
 
 // The gradient of lstm_cell_forward.
-//   gates (B,4C): on entry i, f, g, o, on return the gradient of z; dh, dh_later (B,C): gradients of h, from the layer
-//   above and from the next step; dc (B,C): on entry the gradient of c from the next step, on return that of c_before
-void lstm_cell_backward(floatX* gates, float* dc, const floatX* dh, const floatX* dh_later, const float* c,
-                        const float* c_before, int B, int channels) {
-    const size_t C = size_t(channels);
-    each_element(size_t(B), C, [=] ON_DEVICE(size_t row, size_t j) {
+//   gates (B,4C): on entry i, f, g, o, on return the gradient of z
+//   dh, dh_later (B,C): gradients of h, from the layer above and from the next step
+//   dc (B,C): on entry the gradient of c from the next step, on return that of c_before
+void lstm_cell_backward(floatX* gates, float* dc, const floatX* dh, const floatX* dh_later,
+                        const float* c, const float* c_before, int B, int channels) {
+    const size_t C = channels;
+    each_element(B, C, [=] ON_DEVICE(size_t row, size_t j) {
         const size_t at = row * C + j;
         floatX* const z = gates + row * 4 * C + j;
         const float i = widen(z[0]), f = widen(z[C]), g = widen(z[2 * C]), o = widen(z[3 * C]);
@@ -75,13 +83,13 @@ void lstm_cell_backward(floatX* gates, float* dc, const floatX* dh, const floatX
     }, nullptr);
 }
 
-// ----------------------------------------------------------------------------------------------------------- the model
+// --------------------------------------------------------------------------------------- the model
 
 namespace {
 
 struct Layer {
     floatX* gates;                  // (T,B,4C)  i, f, g, o; in backward the gradients of z
-    floatX* h;                      // (1+T,B,C) the state before the first time step, and after each step
+    floatX* h;                      // (1+T,B,C) the state before the first time step and after each
     float* c;                       // (1+T,B,C) the cell state, likewise
 };
 
@@ -108,10 +116,10 @@ template <class F> LstmLayer<F> layer_of(const std::vector<F>& all, int l) {
 
 void plan(Model* m, Layout& place) {
     Lstm& a = own<Lstm>(m);
-    const size_t B = size_t(m->B), N = B * size_t(m->T), C = size_t(m->shape.C);
+    const size_t B = m->B, N = B * m->T, C = m->shape.C;
     place(a.tokens, N);
     place(a.embedded, N * C);
-    a.layer.resize(size_t(m->shape.L));
+    a.layer.resize(m->shape.L);
     for (Layer& layer : a.layer) {
         place(layer.gates, N * 4 * C);
         place(layer.h, (N + B) * C);
@@ -129,14 +137,8 @@ void plan(Model* m, Layout& place) {
 // Returns the input of layer l after dropout; for l = L the input of the head.
 const floatX* input(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
-    const floatX* below = l ? a.layer[l - 1].h + size_t(pass.B) * size_t(m->shape.C) : a.embedded;
+    const floatX* below = l ? a.layer[l - 1].h + size_t(pass.B) * m->shape.C : a.embedded;
     return drop(m, pass, l, a.dropped, below);
-}
-
-template <class T> void copy(T* to, const T* from, size_t n) { transpose_rows(to, from, 1, 1, n * sizeof(T)); }
-// The cache is (L,2,C), 4 bytes per element: each layer's h and c after the last token. place: an element's index.
-template <class T> T* cached(const Pass& pass, size_t place) {
-    return reinterpret_cast<T*>(static_cast<float*>(pass.cache) + place);
 }
 
 void forward_layer(Model* m, const Pass& pass, int l) {
@@ -144,24 +146,26 @@ void forward_layer(Model* m, const Pass& pass, int l) {
     const Layer& layer = a.layer[l];
     const auto w = layer_of(m->weights, l);
     const int C = m->shape.C, B = pass.B;
-    const size_t n = size_t(B) * size_t(C), in_cache = size_t(l) * 2 * n;
+    const size_t n = size_t(B) * C, h_bytes = n * sizeof(floatX), c_bytes = n * sizeof(float);
+    // The cache is (L,2,C), 4 bytes per element: each layer's h and c after the last token.
+    const auto cached = [&](int i) { return static_cast<float*>(pass.cache) + (2 * l + i) * n; };
     if (pass.first > 0) {
-        copy(layer.h, cached<floatX>(pass, in_cache), n);
-        copy(layer.c, cached<float>(pass, in_cache + n), n);
+        transpose_rows(layer.h, cached(0), 1, 1, h_bytes);          // a copy
+        transpose_rows(layer.c, cached(1), 1, 1, c_bytes);
     } else {
-        device_zero(layer.h, n * sizeof(floatX));
-        device_zero(layer.c, n * sizeof(float));
+        device_zero(layer.h, h_bytes);
+        device_zero(layer.c, c_bytes);
     }
     linear_forward(layer.gates, input(m, pass, l), w.wih, w.bih, pass.N());
-    size_t t = 0;
-    for (; t < size_t(pass.T); t++) {
+    int t = 0;
+    for (; t < pass.T; t++) {
         linear_forward(a.recurrent, layer.h + t * n, w.whh, w.bhh, B);
-        lstm_cell_forward(layer.h + (t + 1) * n, layer.c + (t + 1) * n, layer.gates + t * 4 * n, a.recurrent,
-                          layer.c + t * n, B, C);
+        lstm_cell_forward(layer.h + (t + 1) * n, layer.c + (t + 1) * n, layer.gates + t * 4 * n,
+                          a.recurrent, layer.c + t * n, B, C);
     }
     if (!pass.cache) return;
-    copy(cached<floatX>(pass, in_cache), layer.h + t * n, n);
-    copy(cached<float>(pass, in_cache + n), layer.c + t * n, n);
+    transpose_rows(cached(0), layer.h + t * n, 1, 1, h_bytes);
+    transpose_rows(cached(1), layer.c + t * n, 1, 1, c_bytes);
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
@@ -169,28 +173,31 @@ const floatX* forward(Model* m, const Pass& pass) {
     const int C = m->shape.C, L = m->shape.L;
     pass.needed(0, 1);
     transpose_rows(a.tokens, m->tokens, pass.B, pass.T, sizeof(int));
-    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr, {.B = pass.N(), .T = 1, .C = C});
+    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr,
+                      {.B = pass.N(), .T = 1, .C = C});
     for (int l = 0; l < L; l++) {
         pass.needed(layer_begin(l), layer_begin(l + 1));
         forward_layer(m, pass, l);
     }
-    transpose_rows(a.hidden, input(m, pass, L), pass.T, pass.B, size_t(C) * sizeof(floatX));
+    transpose_rows(a.hidden, input(m, pass, L), pass.T, pass.B, C * sizeof(floatX));
     return a.hidden;
 }
 
-// Replaces a.dy, the gradient of the layer's output, by the gradient of its input. Computes parameter gradients.
+// Replaces a.dy, the gradient of the layer's output, by the gradient of its input. Computes
+// parameter gradients.
 void backward_layer(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const Layer& layer = a.layer[l];
     const auto w = layer_of(m->weights, l);
     const auto d = layer_of(m->grads, l);
     const int C = m->shape.C, B = pass.B, N = pass.N();
-    const size_t n = size_t(B) * size_t(C);
+    const size_t n = size_t(B) * C;
     device_zero(a.dh, n * sizeof(floatX));
     device_zero(a.dc, n * sizeof(float));
-    for (size_t t = size_t(pass.T); t-- > 0;) {
+    for (int t = pass.T - 1; t >= 0; t--) {
         floatX* const gates = layer.gates + t * 4 * n;
-        lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C);
+        lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n,
+                           layer.c + t * n, B, C);
         if (t > 0) linear_backward(a.dh, nullptr, nullptr, gates, nullptr, w.whh, B, false);
     }
     linear_backward(nullptr, d.whh, d.bhh, layer.gates, layer.h, w.whh, N, pass.accumulate);
@@ -201,13 +208,14 @@ void backward_layer(Model* m, const Pass& pass, int l) {
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Lstm& a = own<Lstm>(m);
     const int C = m->shape.C, L = m->shape.L;
-    transpose_rows(a.dy, dhidden, pass.B, pass.T, size_t(C) * sizeof(floatX));
+    transpose_rows(a.dy, dhidden, pass.B, pass.T, C * sizeof(floatX));
     drop(m, pass, L, a.dy, a.dy);
     for (int l = L - 1; l >= 0; l--) {
         backward_layer(m, pass, l);
         pass.ready(layer_begin(l), layer_begin(l + 1));
     }
-    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, 1, {.B = pass.N(), .T = 1, .C = C}, pass.accumulate);
+    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, 1,
+                       {.B = pass.N(), .T = 1, .C = C}, pass.accumulate);
     pass.ready(0, 1);
 }
 
@@ -217,7 +225,7 @@ extern const ModelKind lstm_kind = {
     .plan = plan,
     .forward = forward,
     .backward = backward,
-    .cache_bytes = [](const Shape& c) { return size_t(c.L) * 2 * size_t(c.C) * sizeof(float); },
+    .cache_bytes = [](const Shape& c) { return size_t(c.L) * 2 * c.C * sizeof(float); },
 };
 
 }  // namespace BACKEND

@@ -1,4 +1,5 @@
-// lstm.h -- the declaration of an LSTM language model with a tied head. Keep this file open while reading lstm.cpp.
+// lstm.h -- the declaration of an LSTM language model with a tied head. Keep this file open while
+// reading lstm.cpp.
 //
 //     x = embedding[token]
 //     x = LSTM_l(x)                 L times (Hochreiter and Schmidhuber 1997, as in torch.nn.LSTM)
@@ -8,17 +9,19 @@
 #pragma once
 #include <cmath>
 #include "models/shape.h"
-#include "src/base/common.h"
 
-// The tensors of a layer by name, in the order of the table. F is Weight for weights and float* for gradients. Rows are
-// those of the gates i, f, g, o.
+// The tensors of a layer by name, in the order of the table. F is Weight for weights and float* for
+// gradients. Rows are those of the gates i, f, g, o.
 template <class F> struct LstmLayer { F wih, whh, bih, bhh; };          // (4C,C) (4C,C) (4C) (4C)
 
 // Names and shapes are those of a PyTorch module with the members `embedding` and `lstm`.
 inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
-    const size_t C = size_t(c.C);
-    const float s = 1 / std::sqrt(float(c.C));     // PyTorch's variance, a third of this, stalls two layers
-    std::vector<TensorSpec> table = {{"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true}};
+    const size_t C = c.C;
+    // PyTorch's variance, a third of this, stalls two layers.
+    const float s = 1 / std::sqrt(float(c.C));
+    std::vector<TensorSpec> table = {
+        {"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true},
+    };
     for (int l = 0; l < c.L; l++) {
         const std::string end = "_l" + std::to_string(l);
         for (const char* name : {"lstm.weight_ih", "lstm.weight_hh"})
@@ -36,14 +39,21 @@ inline const ModelInfo lstm_info = {
     .name = "lstm",
     .title = "LSTM",
     .architecture = "LSTMLMHead",
-    .keys = {layers_key("num_layers"), channels_key("hidden_size"), seq_len_key("max_position_embeddings")},
-    .fixed = [](const Shape&) { return std::vector<FixedKey>{{"tie_word_embeddings", "true", ""}}; },
+    .keys = {layers_key("num_layers"), channels_key("hidden_size"),
+             seq_len_key("max_position_embeddings")},
+    .fixed = [](const Shape&) {
+        return std::vector<FixedKey>{{"tie_word_embeddings", "true", ""}};
+    },
     .dropouts = {"dropout"},
     .presets = lstm_presets,
     .gpu_preset = "lstm-small",
     .cuda = true,
-    .check = [](Shape& c) { return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : ""; },
+    .check = [](Shape& c) {
+        return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : "";
+    },
     .tensors = lstm_tensors,
-    .flops_per_token = [](const Shape& c, int) { return 6.0 * (8.0 * c.L * c.C * c.C + double(c.V) * c.C); },
+    .flops_per_token = [](const Shape& c, int) {
+        return 6.0 * (8.0 * c.L * c.C * c.C + double(c.V) * c.C);
+    },
     .text = [](const Shape& c) { return format("%d layers x %d channels", c.L, c.C); },
 };

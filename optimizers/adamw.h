@@ -1,19 +1,23 @@
 // adamw.h -- AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 //
 //     m = b1 m + (1 - b1) g;   v = b2 v + (1 - b2) g^2
-//     w = w - lr ( (m / bias1) / (sqrt(v / bias2) + eps) + weight_decay w )    bias = 1 - b^update; vectors don't decay
+//     w = w - lr ( (m / bias1) / (sqrt(v / bias2) + eps) + weight_decay w )
 //
-// A weight changes by about lr per step, whatever the scale of its gradient. m and v start at 0, so at first they are
-// too small; the division by bias1 and bias2 corrects that.
+// bias1 and bias2 are 1 - b1^update and 1 - b2^update. Vectors do not decay.
+//
+// A weight changes by about lr per step, whatever the scale of its gradient. m and v start at 0, so
+// at first they are too small; the division by bias1 and bias2 corrects that.
 #pragma once
 #include "optimizers/optimizer.h"
 
 struct adamw_rule {
     static constexpr StateSpec kArrays[] = {{"exp_avg"}, {"exp_avg_sq"}};
     static constexpr int kState[] = {2};
-    enum { kBeta1, kBeta2, kEps, kWeightDecay, kBias1, kBias2, kValues };       // indices in StepState::values
+    // Indices in StepState::values.
+    enum { kBeta1, kBeta2, kEps, kWeightDecay, kBias1, kBias2, kValues };
 
-    RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
+    RULE void element(int, float& w, float* state, float grad, const Rates& rates,
+                      const StepState& step) {
         const float* const p = step.values;
         const float g = grad * step.grad_scale;
         float &m = state[0], &v = state[1];
@@ -34,12 +38,13 @@ inline const OptimizerInfo adamw_info = {
         {"beta1", 0.9, kBelowOne, "adam-beta1", "decay of the first moment"},
         {"beta2", 0.95, kBelowOne, "adam-beta2", "decay of the second moment"},
         {"eps", 1e-8, kTiny, "adam-epsilon adam-eps epsilon", "added to the denominator"},
-        {"weight-decay", 0.1, kNotNegative, "wd decay -c", "of matrices and embeddings; vectors are not decayed"},
+        {"weight-decay", 0.1, kNotNegative, "wd decay -c",
+         "of matrices and embeddings; vectors are not decayed"},
     },
     .prepare = [](StepState* step, const double* hyper, int64_t update, double, double*) {
-        for (int i = 0; i < adamw_rule::kBias1; i++) step->values[i] = float(hyper[i]);
+        for (int i = 0; i < adamw_rule::kBias1; i++) step->values[i] = hyper[i];
         for (int i = 0; i < 2; i++)
-            step->values[adamw_rule::kBias1 + i] = float(1 - same_pow(hyper[i], double(update)));
+            step->values[adamw_rule::kBias1 + i] = 1 - same_pow(hyper[i], update);
     },
 };
 #endif

@@ -1,20 +1,27 @@
-// muon.h -- Muon (Jordan et al., kellerjordan.github.io/posts/muon): a matrix is updated with the orthogonal matrix
-// nearest to its averaged gradient, so that all singular directions change equally fast. AdamW updates other tensors.
+// muon.h -- Muon (Jordan et al., kellerjordan.github.io/posts/muon): a matrix is updated with the
+// orthogonal matrix nearest to its averaged gradient, so that all singular directions change
+// equally fast. AdamW updates other tensors.
 //
-//     m = momentum m + (1 - momentum) g;   d = momentum m + (1 - momentum) g                (Nesterov's direction)
-//     W = W - muon_lr ( sqrt(max(1, rows / cols)) orthogonal(d) + weight_decay W )         orthogonal(): muon.cpp
+//     m = momentum m + (1 - momentum) g
+//     d = momentum m + (1 - momentum) g        Nesterov's direction
+//     W = W - muon_lr ( sqrt(max(1, rows / cols)) orthogonal(d) + weight_decay W )
+//
+// muon.cpp computes orthogonal(d).
 #pragma once
 #include "optimizers/adamw.h"
 
 struct muon_rule {
-    // kAdamw is the elementwise rule; muon_matrix calls the other stages. In kDirection and kScale `w` is its scratch
-    // memory: kDirection writes the direction to it, and kScale the direction divided by its norm.
+    // kAdamw is the elementwise rule; muon_matrix calls the other stages. In kDirection and kScale
+    // `w` is its scratch memory: kDirection writes the direction to it, and kScale the direction
+    // divided by its norm.
     enum { kAdamw, kDirection, kScale, kApply };
-    static constexpr StateSpec kArrays[] = {{"momentum"}, {"exp_avg_sq"}};      // AdamW's first moment is in `momentum`
+    // AdamW's first moment is in `momentum`.
+    static constexpr StateSpec kArrays[] = {{"momentum"}, {"exp_avg_sq"}};
     static constexpr int kState[] = {2, 1, 0, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 
-    RULE void element(int stage, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
+    RULE void element(int stage, float& w, float* state, float grad, const Rates& rates,
+                      const StepState& step) {
         const float* const p = step.values;
         if (stage == kAdamw) {
             adamw_rule::element(0, w, state, grad, rates, step);
@@ -25,7 +32,8 @@ struct muon_rule {
         } else if (stage == kScale) {
             w = grad * step.grad_scale;
         } else {
-            w = w - p[kMatrixLr] * rates.lr * (grad + p[adamw_rule::kWeightDecay] * rates.decay * w);
+            const float decay = p[adamw_rule::kWeightDecay] * rates.decay;
+            w = w - p[kMatrixLr] * rates.lr * (grad + decay * w);
         }
     }
 };
@@ -36,14 +44,17 @@ inline const OptimizerInfo muon_info = {
     .state = muon_rule::kArrays,
     .hyper = {
         adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
-        {"momentum", 0.95, kBelowOne, "muon-momentum", "what a step keeps of the gradients before it"},
+        {"momentum", 0.95, kBelowOne, "muon-momentum",
+         "what a step keeps of the gradients before it"},
         {"muon-lr", 0.02, kNotNegative, "matrix-lr",
-         "peak learning rate of matrices; --lr is that of all others; default with --init: 0.001", 0.001},
+         "peak learning rate of matrices; --lr is that of all others; default with --init: 0.001",
+         0.001},
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule, double* sums) {
+    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule,
+                  double* sums) {
         adamw_info.prepare(step, hyper, update, schedule, sums);
-        step->values[muon_rule::kMomentum] = float(hyper[4]);
-        step->values[muon_rule::kMatrixLr] = float(hyper[5] * schedule);
+        step->values[muon_rule::kMomentum] = hyper[4];
+        step->values[muon_rule::kMatrixLr] = hyper[5] * schedule;
     },
     .whole = [](const TensorSpec& tensor) { return tensor.rows > 1 && !tensor.at_ends; },
 };

@@ -1,19 +1,23 @@
-// optimizer.h -- what an optimizer declares once. Options, kernels, ddp and checkpoints read it from here.
+// optimizer.h -- what an optimizer declares once. Options, kernels, ddp and checkpoints read it
+// from here.
 //
-// An optimizer is NAME.h and a line in optimizers/list. NAME.h has NAME_info, an OptimizerInfo, and struct NAME_rule:
+// An optimizer is NAME.h and a line in optimizers/list. NAME.h has NAME_info, an OptimizerInfo, and
+// struct NAME_rule:
 //
 //     static constexpr StateSpec kArrays[]    the arrays of its state, any number
-//     static constexpr int kState[]           [stage]: the stage reads and writes this many of them, from the first
-//     RULE void element(int stage, float& w, float* state, float grad, const Rates& rates, const StepState& step)
+//     static constexpr int kState[]           [stage]: how many of them it reads and writes, from
+//                                             the first
+//     RULE void element(int stage, float& w, float* state, float grad, const Rates& rates,
+//                       const StepState& step)
 //
-// Stage 0 updates one weight. grad is a sum over the step's tokens; grad * step.grad_scale is the clipped mean. A
-// backend inlines the rule into its own loop (kernels.h, update), so bits cannot depend on where a slice or a thread's
-// part begins.
+// Stage 0 updates one weight. grad is a sum over the step's tokens; grad * step.grad_scale is the
+// clipped mean. A backend inlines the rule into its own loop (kernels.h, update), so bits cannot
+// depend on where a slice or a thread's part begins.
 //
-// An optimizer can also have a rule for whole matrices: NAME_matrix, in NAME.cpp and namespace BACKEND. It calls
-// operations of kernels.h, and the stages after stage 0 are its elementwise parts. Operations that kernels.h lacks it
-// writes once for CPUs and GPUs, by kernels/elements.h. An optimizer without such a rule has
-// inline constexpr auto NAME_matrix = nullptr.
+// An optimizer can also have a rule for whole matrices: NAME_matrix, in NAME.cpp and namespace
+// BACKEND. It calls operations of kernels.h, and the stages after stage 0 are its elementwise
+// parts. Operations that kernels.h lacks it writes once for CPUs and GPUs, by kernels/elements.h.
+// An optimizer without such a rule has inline constexpr auto NAME_matrix = nullptr.
 #pragma once
 #include <cmath>
 #include <span>
@@ -30,41 +34,58 @@
 // A state array. For a tensor that the elementwise rule updates, it has one number per element.
 enum class Per { element, row, column, none };
 struct StateSpec {
-    const char* name;                                           // in optim.safetensors: "TENSOR.exp_avg"
-    Per matrix = Per::element, vector = Per::element;           // for tensors of the matrix rule; vector: of one row
-    bool from_weights = false;                                  // it starts as a copy of the weights, else as zeros
+    const char* name;               // in optim.safetensors: "TENSOR.exp_avg"
+    // For tensors of the matrix rule. vector: for those of one row.
+    Per matrix = Per::element, vector = Per::element;
+    bool from_weights = false;      // it starts as a copy of the weights, else as zeros
 };
 
-// The row of one optimizer, with all its stages, in a table of functions f<RULE, STAGE>. Use it in the X of
-// OPTIMIZERS(X), which is X(adamw) X(sgd) X(muon) (build/optimizers.h).
-#define OPTIMIZER_STAGES(f, name) {f<name##_rule, 0>, f<name##_rule, 1>, f<name##_rule, 2>, f<name##_rule, 3>}
+// The row of one optimizer, with all its stages, in a table of functions f<RULE, STAGE>. Use it in
+// the X of OPTIMIZERS(X), which is X(adamw) X(sgd) X(muon) (build/optimizers.h).
+#define OPTIMIZER_STAGES(f, name) \
+    {f<name##_rule, 0>, f<name##_rule, 1>, f<name##_rule, 2>, f<name##_rule, 3>}
 constexpr int kMaxStages = 4;
 
-// kernels/cpu compiles this file once per instruction set, with ISA defined, and needs only the rules. Inline functions
-// that other files share must not be defined then: the linker would keep one copy, for one instruction set.
+// kernels/cpu compiles this file once per instruction set, with ISA defined, and needs only the
+// rules. Inline functions that other files share must not be defined then: the linker would keep
+// one copy, for one instruction set.
 #ifndef ISA
 
-// A hyperparameter: an option and its default `value`. elsewhere: its names in other trainers, for "did you mean".
-// with_init: the default with --init; 0: the same default.
-struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; double with_init = 0; };
+// A hyperparameter: an option and its default `value`. elsewhere: its names in other trainers, for
+// "did you mean". with_init: the default with --init; 0: the same default.
+struct Hyper {
+    const char* option;
+    double value;
+    Limits limits;
+    const char *elsewhere, *help;
+    double with_init = 0;
+};
 
 struct OptimizerInfo {
     const char* name;                   // the value of --optimizer, and the line in optimizers/list
     std::span<const StateSpec> state;   // kArrays of its rule
     std::vector<Hyper> hyper;
-    // Sets step->values, which the rule reads, from the values of `hyper`. update: number of the update, from 1.
-    // schedule: this step's learning rate as a fraction of --lr. sums: numbers that prepare keeps from step to step.
-    void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule, double* sums);
-    double lr_factor = 1;               // multiplies the default --lr, because presets and --init have rates for AdamW
-    bool (*whole)(const TensorSpec& tensor) = nullptr;  // true: the matrix rule updates the tensor, whole, on one rank
-    int sums = 0;                       // length of prepare's `sums`; they start as 0, and state.json has them
-    // The stage that exchanges the weights and state array 0; 0: none. It is for optimizers whose result is array 0, as
-    // an average is: evaluation, samples and model.safetensors use array 0, and optim.safetensors has the weights.
+    // Sets step->values, which the rule reads, from the values of `hyper`. update: number of the
+    // update, from 1. schedule: this step's learning rate as a fraction of --lr. sums: numbers that
+    // prepare keeps from step to step.
+    void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule,
+                    double* sums);
+    // Multiplies the default --lr, because presets and --init have rates for AdamW.
+    double lr_factor = 1;
+    // Returns whether the matrix rule updates the tensor, whole, on one rank.
+    bool (*whole)(const TensorSpec& tensor) = nullptr;
+    // Length of prepare's `sums`. They start as 0, and state.json has them.
+    int sums = 0;
+    // The stage that exchanges the weights and state array 0; 0: none. It is for optimizers whose
+    // result is array 0, as an average is: evaluation, samples and model.safetensors use array 0,
+    // and optim.safetensors has the weights.
     int exchange = 0;
 };
 
-const std::vector<const OptimizerInfo*>& all_optimizers();      // in the order of optimizers/list
-int find_optimizer(const std::string& name);                    // its index in that order; -1: there is none
+// In the order of optimizers/list.
+const std::vector<const OptimizerInfo*>& all_optimizers();
+// Returns the optimizer's index in that order; -1: there is none.
+int find_optimizer(const std::string& name);
 // Returns where the tensors of a state array lie. weights: the arena of the trained tensors.
 Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Arena& weights);
 
@@ -72,13 +93,15 @@ Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Aren
 #include "kernels/kernels.h"
 namespace BACKEND {
 
-// The arguments of a matrix rule: those of update(), for a matrix (rows, cols), with state arrays as StateSpec says.
+// The arguments of a matrix rule: those of update(), for a matrix (rows, cols), with state arrays
+// as StateSpec says.
 struct MatrixUpdate : Update {
     int optimizer;
     size_t rows, cols, file_rows;       // file_rows: without padding rows, which are zeros
     void* work;                         // scratch memory of as many bytes as the rule returns
 };
-// Updates the matrix and returns the bytes that `work` needs. If u.work is null, it only returns them.
+// Updates the matrix and returns the bytes that `work` needs. If u.work is null, it only returns
+// them.
 using MatrixRule = size_t(const MatrixUpdate& u, Stream stream);
 
 }  // namespace BACKEND

@@ -1,11 +1,13 @@
-// optimizers.cpp -- the list of optimizers. ./configure writes build/optimizers.h from optimizers/list. In it
-// OPTIMIZERS(X) is X(adamw) X(sgd) ...
+// optimizers.cpp -- the list of optimizers. ./configure writes build/optimizers.h from
+// optimizers/list. In it OPTIMIZERS(X) is X(adamw) X(sgd) ...
 #include "build/optimizers.h"
 #include <algorithm>
 
-// A stage must not use more arrays than kArrays declares. The matrix rule itself may use arrays that no stage uses.
-#define X(name) static_assert(std::ranges::max(name##_rule::kState) <= int(std::size(name##_rule::kArrays)), \
-                              "optimizers/" #name ".h: kState uses more arrays than kArrays names");
+// A stage must not use more arrays than kArrays declares. The matrix rule itself may use arrays
+// that no stage uses.
+#define X(name)                                                                                    \
+    static_assert(std::ranges::max(name##_rule::kState) <= int(std::size(name##_rule::kArrays)), \
+                  "optimizers/" #name ".h: kState uses more arrays than kArrays names");
 OPTIMIZERS(X)
 #undef X
 

@@ -9,7 +9,8 @@ struct sgd_rule {
     static constexpr int kState[] = {1};
     enum { kMomentum, kWeightDecay };           // indices in StepState::values
 
-    RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
+    RULE void element(int, float& w, float* state, float grad, const Rates& rates,
+                      const StepState& step) {
         const float* const p = step.values;
         const float g = grad * step.grad_scale + p[kWeightDecay] * rates.decay * w;
         state[0] = p[kMomentum] * state[0] + g;
@@ -24,11 +25,12 @@ inline const OptimizerInfo sgd_info = {
     .name = "sgd",
     .state = sgd_rule::kArrays,
     .hyper = {
-        {"momentum", 0.9, kBelowOne, "sgd-momentum", "what a step keeps of the gradients before it"},
+        {"momentum", 0.9, kBelowOne, "sgd-momentum",
+         "what a step keeps of the gradients before it"},
         {"weight-decay", 0, kNotNegative, "", ""},      // its help text is in adamw.h
     },
     .prepare = [](StepState* step, const double* hyper, int64_t, double, double*) {
-        for (int i = 0; i < 2; i++) step->values[i] = float(hyper[i]);
+        for (int i = 0; i < 2; i++) step->values[i] = hyper[i];
     },
     .lr_factor = 100,
 };

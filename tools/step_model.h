@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <vector>
-#include "models/model.h"
+#include "models/use.h"
 #include "src/app/app.h"
 #include "src/ddp/ddp.h"
 #include "src/options/options.h"

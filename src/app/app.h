@@ -47,7 +47,7 @@ CheckpointFiles checkpoint_files(const Options& options, const Shape& shape, con
                                  const Init& init);
 
 #ifdef BACKEND                      // the other functions belong to a backend
-#include "models/model.h"
+#include "models/use.h"
 #include "src/ddp/ddp.h"
 namespace BACKEND {
 

@@ -6,6 +6,7 @@
 #include "tools/text/config_reader.h"
 #include "models/llama.h"
 #include "models/llama_parts.h"
+#include "models/use.h"
 #include "optimizers/adamw.h"
 #include "src/base/file.h"
 #include "src/base/json.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 #include "models/gpt2.h"
-#include "models/model.h"
+#include "models/use.h"
 #include "src/base/numbers.h"
 #include "tests/models/small_shape.h"
 #include "tests/test.h"
