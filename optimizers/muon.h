@@ -32,8 +32,8 @@ struct muon_rule {
         } else if (stage == kScale) {
             w = grad * step.grad_scale;
         } else {
-            const float decay = p[adamw_rule::kWeightDecay] * rates.decay;
-            w = w - p[kMatrixLr] * rates.lr * (grad + decay * w);
+            w = w - p[kMatrixLr] * rates.lr *
+                    (grad + p[adamw_rule::kWeightDecay] * rates.decay * w);
         }
     }
 };

@@ -16,8 +16,8 @@
 //
 // An optimizer can also have a rule for whole matrices: NAME_matrix, in NAME.cpp and namespace
 // BACKEND. It calls operations of kernels.h, and the stages after stage 0 are its elementwise
-// parts. Operations that kernels.h lacks it writes once for CPUs and GPUs, by kernels/elements.h.
-// An optimizer without such a rule has inline constexpr auto NAME_matrix = nullptr.
+// parts. kernels/elements.h helps to write an operation that kernels.h lacks, once for CPUs and
+// GPUs. An optimizer without such a rule has inline constexpr auto NAME_matrix = nullptr.
 #pragma once
 #include <cmath>
 #include <span>
