@@ -9,7 +9,7 @@ allowed() {
         src/base) echo '' ;;
         src/comm) echo 'src/base' ;;
         src/data|src/checkpoint) echo 'src/base src/comm' ;;
-        tools/text) echo 'src/base src/data src/checkpoint models kernels' ;;
+        tools/text) echo 'src/base src/data src/checkpoint models kernels build' ;;
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base src/checkpoint kernels build' ;;
