@@ -89,7 +89,6 @@ void load_weights(Trainer* t, const Init& init) {
         const std::vector<NamedArray> arrays = ddp_named_state(&t->ddp);
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays, t->arena.file);
         else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
-        if (!t->run.resumed()) ddp_first_state(&t->ddp);
     }
     ddp_broadcast_state(&t->ddp, !t->run.resumed());
 }
@@ -106,7 +105,7 @@ void open_outputs(Trainer* t, const Init& init) {
     files.arena = &t->arena;
     files.arrays = ddp_named_state(&t->ddp);
     t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model),
-                 device_name(), t->ddp.transport.name, device_peak_flops() * t->comm->size};
+                 device_name(), t->ddp.transport, device_peak_flops() * t->comm->size};
     t->checkpoints = checkpoints_create(t->comm, &t->report, files, !kOnGpu, device_kind());
     report_begin(&t->report, t->at);
 }

@@ -8,7 +8,7 @@
 //
 // Prints "kind ranks bytes seconds" per size: the mean of calls in a row, of the slowest rank. The transports and the
 // tree_reduce are the trainer's (src/ddp/ddp.h), in its buckets of 25 MiB; where the update writes weights, the
-// sum is written: all ranks read it there.
+// sum is copied: all ranks read it there.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -36,11 +36,9 @@ static Bucket cut_evenly(Range whole, Comm* comm) {
 static void all_reduce(Transport* x, Comm* comm, Range whole) {
     for (size_t begin = whole.begin; begin < whole.end; begin += kBucketBytes / sizeof(float)) {
         const Bucket bucket = cut_evenly({begin, std::min(whole.end, begin + kBucketBytes / sizeof(float))}, comm);
-        transport_reduce(x, bucket, nullptr, [&](Range to, const std::vector<const float*>& terms, bool last) {
-            if (terms.size() > 1)
-                tree_reduce((last ? x->weights : x->gradients) + to.begin, nullptr, terms.data(), int(terms.size()),
-                            Tree::kBalanced, to.size(), nullptr);
-        });
+        transport_reduce(x, bucket, nullptr);
+        const Range own = bucket.own(comm->rank);
+        std::copy_n(x->gradients + own.begin, own.size(), x->weights + own.begin);
         transport_gather(x, x->weights, kUnit * sizeof(floatX), bucket, nullptr);
     }
     transport_finish(x);
@@ -113,8 +111,8 @@ static double slowest(Comm* comm, int calls, const F& f) {
 static void measure(Comm* comm, const std::string& kind) {
     const bool raw = kind == "raw";
     constexpr size_t kLargest = (size_t(100) << 20) / sizeof(float);
-    Transport transport, *const x = &transport;
-    transport_create(x, comm, kLargest, {}, false);
+    Transport transport = {comm, kLargest}, *const x = &transport;
+    transport_create(x, {});
     set_threads(1);
     const int fd = raw ? connect_pair(comm) : -1;
     for (const size_t kib : {4, 16, 64, 256, 1024, 4096, 16384, 25 * 1024, 100 * 1024}) {

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
 //     complete++                          ddp_gradients_ready, called as Pass::ready
 //     tree of a rank's own gradients      ddp_sum_replicas, reduce_inside_rank
 //     s.grads, s.meeting                  Transport: shared memory on a host, sockets or NCCL between hosts and GPUs
-//     tree of the ranks' sums             reduce_across_ranks
+//     tree of the ranks' sums             transport_reduce
 //     division by kBatch                  ddp_clip_grad_norm: by the step's tokens, and by the clipped norm
-//     the update of v and s.weights       ddp_update: update_piece
+//     the update of v and s.weights       ddp_update: ddp_update_piece
 //     s.updated, the copy to w            ddp_all_gather_weights; the next step waits for it, tensor by tensor

@@ -57,7 +57,7 @@ static void wait_on_gpu(Executor* e, Event event, int64_t step, const char* phas
     comm_waiting(e->comm, true);
     for (int tries = 0; !event_done(event); tries++) {
         if (tries > 200) usleep(100);
-        if (tries % 1000 == 0) transport_check(&e->ddp->transport);
+        if (tries % 1000 == 0) transport_check(e->ddp);
     }
     comm_waiting(e->comm, false);
     comm_progress(e->comm, step, phase);

@@ -25,6 +25,7 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
         arena.offset.push_back(arena.n);
         arena.n += round_up(t.rows * t.cols, kUnit);
     }
+    arena.offset.push_back(arena.n);
     return arena;
 }
 

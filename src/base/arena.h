@@ -39,7 +39,7 @@ size_t count_parameters(const std::vector<TensorSpec>& table);
 
 struct Arena {
     std::vector<TensorSpec> tensors;
-    std::vector<size_t> offset;         // of each tensor, in elements; a multiple of kUnit
+    std::vector<size_t> offset;         // of each tensor, in elements, a multiple of kUnit; n at the end
     size_t n = 0;                       // number of elements of all tensors, a multiple of kUnit
 };
 // An array of arena.n floats in the arena's order. In a file its tensors are called TENSOR.NAME, or

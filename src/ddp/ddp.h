@@ -1,200 +1,243 @@
-// ddp.h -- data parallelism: the gradients of all replicas are added in one fixed tree, each rank updates its slices of
-// the weights, and an all-gather gives all weights to all ranks.
+// ddp.h -- data parallelism: the gradients of all replicas are added in one fixed tree, each rank
+// updates its slices of the weights, and an all-gather gives all weights to all ranks.
 //
-// A step's micro-batches belong to R replicas; W ranks run R / W replicas each. The sum over replicas is one binary
-// tree in fp32, whatever W is: first inside a rank, then across the ranks of a host, then across hosts.
+// A step's micro-batches belong to R replicas; W ranks run R / W replicas each. The sum over
+// replicas is one binary tree in fp32, whatever W is: first inside a rank, then across the
+// ranks of a host, then across hosts.
 //
 //     replicas            0   1   2   3   4   5   6   7        R = 8
 //     inside a rank        \ /     \ /     \ /     \ /         W = 2: levels 1 and 2 are sums of whole buffers
 //                            \     /         \     /
 //     across ranks              \_________/                    level 3: each rank reduces its slice of every bucket
 //
-// The arena is cut into buckets from its end to its start, the order in which backward finishes gradients. Every rank
-// reduces them in this order on its communication stream; with `overlap`, each as soon as its last gradient is written:
+// The arena is cut into buckets from its end to its start, the order in which backward finishes
+// gradients. Every rank reduces them in this order on its communication stream; with `overlap`,
+// each as soon as its last gradient is written:
 //
 //     compute   ...  backward of block 3 | block 2        | block 1        | ...
 //     comm                                 [ bucket 0    ]  [ bucket 1    ]
 //
-// The update is between reduction and all-gather (ZeRO-1): the rank that owns a slice updates its state. Elementwise
-// sums and rules give the same bits wherever buckets, slices or threads are cut, and a tensor with a rule for whole
-// matrices is never cut: overlap and bucket sizes cannot change a bit. On a GPU the step's functions do not wait.
+// The update is between reduction and all-gather (ZeRO-1): the rank that owns a slice updates its
+// state. Elementwise sums and rules give the same bits wherever buckets, slices or threads are cut,
+// and a tensor with a rule for whole matrices is never cut: overlap and bucket sizes cannot change
+// a bit. On a GPU the step's functions do not wait.
 #pragma once
-#include <functional>
 #include <map>
-#include <string>
-#include <vector>
 #include "kernels/kernels.h"
-#include "optimizers/optimizer.h"
 #include "src/base/arena.h"
 #include "src/comm/comm.h"
 
-struct ReductionInfo;           // src/ddp/reductions/reduction.h
+struct OptimizerInfo;           // optimizers/optimizer.h
 
 namespace BACKEND {
 
-struct ReductionRule;
+struct ReductionRule;           // src/ddp/reductions/reduction.h
 
-// ---- slices of gradients and weights move between ranks. ddp.cpp says which and when
-//
-//     transport_host.cpp   CPUs: shared memory between the ranks of a host, TCP between hosts
-//     transport_gpu.cpp    GPUs: NCCL
-//
-// Both add by tree_reduce, so bits are equal (except --reduce nccl). Every rank makes the same calls in the same order.
+constexpr size_t kBucketBytes = 25 << 20;       // as PyTorch's
 
-struct Range { size_t begin, end; size_t size() const { return end - begin; } };       // elements, multiples of kUnit
+struct Range {                  // elements of the arena; multiples of kUnit
+    size_t begin, end;
+    size_t size() const { return end - begin; }
+};
 
-// A part of the arena that is reduced at once, cut into one slice per rank; some slices may be empty. They lie in the
-// order (local rank 0: host 0, host 1, ...), (local rank 1: host 0, host 1, ...), ...; with 2 hosts of 4 ranks each:
+// A part of the arena that is reduced at once, cut into one slice per rank; some slices may be
+// empty. They lie in the order (local rank 0: host 0, host 1, ...), (local rank 1: host 0, host 1,
+// ...), ...; with 2 hosts of 4 ranks each:
 //
 //     own(rank)      0       4       1       5       2       6       3       7         ranks 0 to 3 are on host 0
 //                |-------|-------|-------|-------|-------|-------|-------|-------|
 //     local(l)           0               1               2               3
 //
-// Local rank l of each host first sums local(l) over its host's ranks, then its own slice over the hosts: ranks 1 and 5
-// both sum slices 1 and 5 over their hosts; then rank 1 sends its sum of slice 5 to rank 5 and gets that of slice 1.
+// Local rank l of each host first sums local(l) over its host's ranks, then its own slice over the
+// hosts: ranks 1 and 5 both sum slices 1 and 5 over their hosts; then rank 1 sends its sum of slice
+// 5 to rank 5 and gets that of slice 1.
 struct Bucket {
     Comm* comm;
-    std::vector<size_t> cut;            // (ranks + 1)  where slices begin and end, in elements of the arena
+    std::vector<size_t> cut;            // (ranks + 1) where slices begin and end, in
+                                        // elements of the arena
     Range whole() const { return {cut.front(), cut.back()}; }
     Range local(int l) const { return {cut[l * comm->hosts], cut[(l + 1) * comm->hosts]}; }
     Range own(int rank) const {
         const int i = rank % comm->local_size * comm->hosts + rank / comm->local_size;
         return {cut[i], cut[i + 1]};
     }
-    // Returns the (hosts + 1) byte offsets in an array between which the slices in local(local_rank) lie, host by host.
+    // Returns the (hosts + 1) byte offsets in an array between which the slices in
+    // local(local_rank) lie, host by host.
     std::vector<size_t> host_cuts(size_t unit_bytes) const;
 };
-// Exchanges the bucket's slices with other hosts, in an array that a host's ranks share. unit_bytes: of kUnit elements.
+// Exchanges the bucket's slices with other hosts, in an array that a host's ranks share.
+// unit_bytes: of kUnit elements.
 void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes);
 
-template <class T> T* device(size_t n, const char* what) { return static_cast<T*>(device_alloc(n * sizeof(T), what)); }
+template <class T> T* device(size_t n, const char* what) {
+    return static_cast<T*>(device_alloc(n * sizeof(T), what));
+}
+
+// ---- how slices of gradients and weights move between ranks
+//
+//     transport_host.cpp   CPUs: shared memory between the ranks of a host, TCP between hosts
+//     transport_gpu.cpp    GPUs: NCCL
+//
+// Both add by tree_reduce, so bits are equal (except --reduce nccl). Every rank makes the same
+// calls in the same order.
 
 struct Transport {
     Comm* comm;
-    std::string name;           // "shared memory", "NCCL 2.28.3"
     size_t n;                   // number of elements in the arena
     bool nccl_sums = false;     // --reduce nccl: NCCL adds, in its own order
-    float* gradients = nullptr; // (n)          this rank's sums over its replicas; on CPUs other ranks read them
+    std::string transport = {}; // "shared memory", "NCCL 2.28.3"
+    float* gradients = nullptr; // (n) this rank's sums over its replicas; on CPUs other
+                                // ranks read them
     floatX* weights = nullptr;  // (n)          on CPUs one array per host, which its ranks share
-    float* partials = nullptr;  // (n / kUnit)  sum of squares of each unit of the reduced gradient; shared like weights
+    float* partials = nullptr;  // (n / kUnit) sum of squares of each unit of the reduced gradient;
+                                // shared like weights
     float* received = nullptr;  // room for the gradients from other ranks
-    int multiprocessors = 0;    // number of this GPU's multiprocessors that NCCL uses while it moves data
+    int multiprocessors = 0;    // number of this GPU's multiprocessors that NCCL uses
+                                // while it moves data
     struct NcclCommTag* ranks = nullptr;    // NCCL's communicator, or null
 };
 
-// Selects this rank's GPU (local_rank modulo the number of GPUs) and binds threads to CPUs near it. Call it before
-// anything uses a GPU. kExitUsage if ranks would share a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
+// Selects this rank's GPU (local_rank modulo the number of GPUs) and binds threads to CPUs near it.
+// Call it before anything uses a GPU. kExitUsage if ranks would share a GPU, unless
+// LOCKSTEP_SHARE_GPU is set, for tests. Collective.
 void transport_place(Comm* comm);
-void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums);
+// Allocates the arrays and connects the ranks. x has comm, n and nccl_sums.
+void transport_create(Transport* x, const std::vector<Bucket>& buckets);
 void transport_destroy(Transport* x);
+// Adds the bucket's gradients of all ranks by add_terms with a balanced tree: first
+// local(local_rank) over the host's ranks, then own(rank) over the hosts.
+void transport_reduce(Transport* x, const Bucket& bucket, Stream stream);
+// Gives every rank's own slice of `array` to all ranks; on CPUs these have it after
+// transport_finish.
+void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket,
+                      Stream stream);
+void transport_finish(Transport* x);    // after the last bucket: a CPU waits for its host's ranks
+void transport_check(Transport* x);     // kExitPeer if NCCL reports an asynchronous error. Local
+// Writes the sum of terms to the range `to` of x->gradients. terms[i] points to the first element
+// of `to` in term i. last: the sum covers all replicas; the squares of its units go to partials.
+void add_terms(Transport* x, Tree tree, Range to, const std::vector<const float*>& terms, bool last,
+               Stream stream);
 
-// Adds the bucket's gradients of all ranks. Calls sum(to, terms, last), which must write the sum of terms, a balanced
-// tree, to the range `to` of this rank's gradients: first local(local_rank) over the host's ranks, then own(rank) over
-// the hosts. terms[i] points to the first element of `to` in term i. last: the sum covers all ranks.
-using Sum = std::function<void(Range to, const std::vector<const float*>& terms, bool last)>;
-void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum);
-// Gives every rank's own slice of `array` to all ranks; on CPUs these have it after transport_finish.
-void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream);
-void transport_finish(Transport* x);        // after the last bucket: a CPU waits for its host's ranks
-void transport_check(Transport* x);         // kExitPeer if NCCL reports an asynchronous error. Local
+// ---- the data of a run
 
-// ---- data parallelism
-
-constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;  // as PyTorch's
-
-// The fp32 masters or one array of state. With floatX = float the masters are the weights themselves.
+// The fp32 masters or one array of state. With floatX = float the masters are the weights
+// themselves.
 struct StateArray {
-    std::string name;           // "": the masters; others are named in OptimizerInfo::state or in ReductionInfo
-    Arena arena;                // where tensors lie in the array: for masters as in the weights; see state_layout
-    float* host;                // (arena.n)  all values, shared by the host's ranks; checkpoints use this array
-    float* own;                 // what this rank updates: on a CPU `host` itself, on a GPU its pieces, packed
+    std::string name;           // "": the masters; others are named in OptimizerInfo::state
+    Arena arena;                // where tensors lie in the array: for masters as in the weights;
+                                // see state_layout
+    float* host;                // (arena.n) all values, shared by the host's ranks; checkpoints
+                                // use this array
+    float* own;                 // what this rank updates: on a CPU `host` itself, on a GPU its
+                                // pieces, packed
     std::vector<Range> range;   // by piece: where it is in `host`
     std::vector<size_t> at;     // by piece: where it begins in `own`
 };
-// A part of this rank's slices: a tensor that the matrix rule updates, or a range without such a tensor.
+// A part of this rank's slices: a tensor that the matrix rule updates, or a range without such a
+// tensor.
 struct Piece {
-    int tensor;                 // its number in the arena; -1: the elementwise rule updates the range
+    int tensor;                 // its number in the arena; -1: the elementwise rule
+                                // updates the range
     Range range;
 };
 
 struct DdpSettings {
-    int replicas;                           // of the run, a power of two and a multiple of Comm::size
+    int replicas;                           // of the run, a power of two and a
+                                            // multiple of Comm::size
     int micro_batches;                      // of this rank in a step
     bool overlap;                           // reduce during backward
-    std::string reduce;                     // how replicas are added: a name of src/ddp/reductions/list
+    std::string reduce;                     // how replicas are added: a name of
+                                            // src/ddp/reductions/list
     std::map<std::string, double> hyper;    // the reduction's options, by name
 };
 
-struct Ddp {
-    Comm* comm;
+struct Ddp : DdpSettings, Transport {
     const Arena* arena;
     const OptimizerInfo* optimizer;
-    DdpSettings settings;
-    const ReductionInfo* reduction;
-    const ReductionRule* rule;
-    int own_replicas, micro_batches;        // of this rank
-    bool overlap;
+    int own_replicas;                       // of this rank
     std::vector<Bucket> buckets;            // from the arena's end to its start
     std::vector<Piece> pieces;              // from the arena's start to its end
-    Transport transport;
-    floatX* weights;                        // (n)  the transport's array
-    std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n), the transport's first
-    bool audited;                           // this step keeps the next array; reductions do not overlap with backward
-    std::vector<float> kept;                // on the host: bucket 0 of each of this rank's replicas
+    std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n); the first is
+                                            // Transport::gradients
     std::vector<StateArray> state;          // masters first
-    std::vector<StateArray> replica_state;  // host: (replicas, arena.n); a host updates the rows of its own replicas
     Rates* rates;                           // (n / kUnit)  by unit, where kernels can read it
-    void* work;                             // work space of the matrix rule
-    StepState* still;                       // zeros, for a stage that belongs to no step
     Stream stream;                          // the communication stream
     int64_t steps;                          // number of steps that this process has begun
-    size_t next;                            // first bucket of this step that is not on the stream yet
-    struct Events {                         // [0]: of this step; [1]: of the previous one: its all-gather may still run
+    size_t next;                            // first bucket of this step that is not on
+                                            // the stream yet
+    // [0] is of this step, [1] of the previous one, whose all-gather may still run.
+    struct Events {
         Event computed, updated;            // after this rank's backward, after its update
-        std::vector<Event> begin, end, gathered;        // by bucket: reduction begins, ends; all-gather ends
+        // By bucket: the reduction begins and ends, the all-gather ends.
+        std::vector<Event> begin, end, gathered;
     } marks[2];
-    std::vector<Event> batch_done;          // by micro-batch: backward has ended; the waiting host sees progress by it
+    std::vector<Event> batch_done;          // by micro-batch: backward has ended; the waiting host
+                                            // sees progress by it
     std::vector<Event> events;              // all events above, for ddp_destroy
+    // For optimizers with a rule for whole matrices, reductions with a rule of their own, and
+    // audits:
+    void* work;                             // work space of the matrix rule
+    StepState* still;                       // zeros, for a stage that belongs to no step
+    const ReductionRule* rule;
+    std::vector<float*> replica_state;      // (replicas, n) each, on the host, which updates its
+                                            // own replicas' rows
+    bool audited;                           // this step keeps the next array; reductions do not
+                                            // overlap with backward
+    std::vector<float> kept;                // on the host: bucket 0 of each of this rank's replicas
 };
 
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, const DdpSettings& settings);
-void ddp_destroy(Ddp* ddp);
-size_t ddp_work_bytes(const Ddp* ddp);      // bytes of work space that the optimizer needs for the pieces
+// ---- the functions of a step, in the order of their calls: ddp.cpp
+//
+// i is the number of a micro-batch of this rank. src/app/executor.cpp calls ddp_rewind.
 
-// ---- the state of masters, optimizer and replicas: create.cpp
-void ddp_create_state(Ddp* ddp);
-void ddp_first_state(Ddp* ddp);             // copies state[0].host, the weights, to arrays that start from the weights
-// Gives rank 0's state to every rank, and sets the weights. fresh: the replicas' state is zeros and need not be sent.
+void ddp_begin(Ddp* ddp, bool audited);     // audited: an audit will compare what this step adds
+// Makes bucket 0 the next one. Called before each try to enqueue or capture the step's work.
+void ddp_rewind(Ddp* ddp);
+// Makes the main stream wait until the weights of tensors [first, last) have arrived.
+void ddp_weights_needed(Ddp* ddp, int first, int last);
+float* ddp_grads(Ddp* ddp, int i);  // returns the gradient buffer (n) of micro-batch i's replica
+// Returns true if i is not the first micro-batch of its replica: gradients are then "+=", not "=".
+bool ddp_accumulates(const Ddp* ddp, int i);
+// Says that the gradients of tensors from `first` on are final. May start buckets.
+void ddp_gradients_ready(Ddp* ddp, int first);
+// Adds the replicas of this rank that are complete after micro-batch i.
+void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step);
+void ddp_reduce_scatter(Ddp* ddp);      // starts the other buckets; on a CPU waits for all buckets
+// Computes the norm of the gradients and the factor that clips them: see clip_scale.
+void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);
+void ddp_update(Ddp* ddp, const StepState* state);      // updates this rank's slices
+void ddp_all_gather_weights(Ddp* ddp);  // gives all weights to all ranks: see ddp_weights_needed
+void ddp_settle(Ddp* ddp);      // makes the main stream wait for the communication stream
+
+// ---- what comes before and between the steps: create.cpp
+
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer,
+                const DdpSettings& settings);
+void ddp_destroy(Ddp* ddp);
+// Gives rank 0's state to every rank, and sets the weights. fresh: the weights are a new run's.
+// Arrays that start from the weights are then copied from them, and the replicas' state is zeros
+// and need not be sent.
 void ddp_broadcast_state(Ddp* ddp, bool fresh);
 void ddp_gather_state(Ddp* ddp);            // makes all arrays complete in the memory of every host
-// Returns the arrays of a checkpoint, in host memory; "" is the weights that a user gets (OptimizerInfo::exchange).
+// Returns the arrays of a checkpoint, in host memory; "" is the weights that a user gets
+// (OptimizerInfo::exchange).
 std::vector<NamedArray> ddp_named_state(const Ddp* ddp);
-// Exchanges, between steps, the weights that are trained with those that a user gets; a second call undoes it. Does
-// nothing if the optimizer has only one kind of weights. Collective.
+// Exchanges, between steps, the weights that are trained with those that a user gets; a second call
+// undoes it. Does nothing if the optimizer has only one kind of weights. Collective.
 void ddp_exchange_weights(Ddp* ddp);
 
-// The functions of a step, in the order of their calls; src/app/executor.cpp calls ddp_rewind. i is the number of a
-// micro-batch of this rank.
-void ddp_begin(Ddp* ddp, bool audited);     // audited: an audit will compare what this step adds
-void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
-// Returns how many multiprocessors the kernels of micro-batch i leave to communication: the first one runs during the
-// all-gather of the weights, and with overlap the last one during the reduction.
-int ddp_spare_multiprocessors(const Ddp* ddp, int i);
-void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream waits for tensors [first, last)
-float* ddp_grads(Ddp* ddp, int i);                          // (n)  gradient buffer of micro-batch i's replica
-bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
-void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final; may start buckets
-void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step);      // after micro-batch i: adds complete replicas
-void ddp_reduce_scatter(Ddp* ddp);                          // starts the other buckets; on a CPU waits for all buckets
-void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);     // see clip_scale
-void ddp_update(Ddp* ddp, const StepState* state);          // updates this rank's slices
-void ddp_all_gather_weights(Ddp* ddp);                      // gives all ranks all weights; see ddp_weights_needed
-
-void ddp_settle(Ddp* ddp);      // the main stream waits for the communication stream
-
-// Returns the seconds of this step's reduction and all-gather. exposed: those of the reduction after backward, and all
-// of the all-gather. Call it once the host has the norm. A GPU reports the previous step's all-gather.
+// Returns the seconds of this step's reduction and all-gather. exposed: those of the reduction
+// after backward, and all of the all-gather. Call it once the host has the norm. A GPU reports the
+// previous step's all-gather.
 struct DdpTimes { double comm, exposed; };
 DdpTimes ddp_times(Ddp* ddp);
+
+// ddp.cpp calls these two.
+//
+// Does what the reduction's rule and an audit need, once the gradient of one of this rank's
+// replicas is complete.
+void ddp_replica_done(Ddp* ddp, int replica, const StepState* step);
+// Updates a piece by a stage of the optimizer; stage 0 uses the matrix rule for its tensors.
+void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage);
 
 }  // namespace BACKEND

@@ -1,7 +1,9 @@
-// transport_gpu.cpp -- GPU ranks: NCCL. Reductions and gathers are put on the stream; the host does not wait.
+// transport_gpu.cpp -- GPU ranks: NCCL. Reductions and gathers are put on the stream; the host does
+// not wait.
 //
-// Each rank sends to every other rank that rank's slice of the bucket, in one NCCL group: a reduce-scatter in which
-// tree_reduce adds, in the tree's order. Grouped sends and receives move as many bytes as ncclReduceScatter.
+// Each rank sends to every other rank that rank's slice of the bucket, in one NCCL group: a
+// reduce-scatter in which tree_reduce adds, in the tree's order. Grouped sends and receives move as
+// many bytes as ncclReduceScatter.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +15,10 @@
 
 namespace BACKEND {
 
-// ---- NCCL, loaded at run time (libnccl.so.2): a build needs no header of it. Signatures: NCCL 2.7 and later, nccl.h.
-// tests/gpu/nccl.cpp is a stand-in that sends between GPUs in software.
+// ---- NCCL, loaded at run time (libnccl.so.2): a build needs no header of it
+//
+// Signatures are those of nccl.h, NCCL 2.7 and later. tests/gpu/nccl.cpp is a stand-in that sends
+// between GPUs in software.
 
 struct NcclId { char bytes[128]; };
 using NcclComm = struct NcclCommTag*;
@@ -28,21 +32,21 @@ struct Nccl {                                           // in the order of the n
     int (*comm_destroy)(NcclComm comm);
     int (*group_start)();
     int (*group_end)();
-    int (*send)(const void* data, size_t count, int type, int peer, NcclComm comm, void* cuda_stream);
-    int (*recv)(void* data, size_t count, int type, int peer, NcclComm comm, void* cuda_stream);
-    int (*reduce)(const void* from, void* to, size_t count, int type, int op, int root, NcclComm comm,
-                  void* cuda_stream);
+    int (*send)(const void* data, size_t count, int type, int peer, NcclComm comm, void* stream);
+    int (*recv)(void* data, size_t count, int type, int peer, NcclComm comm, void* stream);
+    int (*reduce)(const void* from, void* to, size_t count, int type, int op, int root,
+                  NcclComm comm, void* stream);
     const char* (*error_string)(int result);
     int (*get_async_error)(NcclComm comm, int* error);
 };
 
 static Nccl nccl;               // empty with one rank
 
-// Finds the functions. LOCKSTEP_NCCL names the library where the loader does not find it. kExitNoInput: it is not
-// there.
+// Finds the functions. LOCKSTEP_NCCL names the library where the loader does not find it.
+// kExitNoInput: it is not there.
 static void load_nccl() {
-    static const char* const names[] = {"GetVersion", "GetUniqueId", "CommInitRank", "CommDestroy", "GroupStart",
-        "GroupEnd", "Send", "Recv", "Reduce", "GetErrorString", "CommGetAsyncError"};
+    static const char* const names[] = {"GetVersion", "GetUniqueId", "CommInitRank", "CommDestroy",
+        "GroupStart", "GroupEnd", "Send", "Recv", "Reduce", "GetErrorString", "CommGetAsyncError"};
     void* functions[std::size(names)];
     static_assert(sizeof nccl == sizeof functions);
     const char* const file = std::getenv("LOCKSTEP_NCCL");
@@ -58,40 +62,44 @@ static void load_nccl() {
 
 // ---- the transport
 
-// The number of thread blocks that NCCL may use. 16 are enough for NVLink and for network cards (docs/kernels.md).
-constexpr int kBlocks = 16, kMostBlocks = 64;       // NCCL's own limit
-
 static void check(int result, const char* what) {
-    if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl.error_string(result));
+    if (result != 0)
+        die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl.error_string(result));
 }
 
-// A launcher may show only one GPU to each rank (srun --gpus-per-task 1). Then the GPUs' addresses on the bus differ.
+// A launcher may show only one GPU to each rank (srun --gpus-per-task 1). Then the GPUs' addresses
+// on the bus differ.
 void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
     stay_near_device(device_address());
     const uint64_t mine = std::hash<std::string>()(format("%d %s", comm->host, device_address()));
     const std::vector<uint64_t> all = comm_gather(comm, mine);
-    if (comm->local_size <= devices || std::set(all.begin(), all.end()).size() == all.size()) return;
+    if (comm->local_size <= devices) return;
+    if (std::set(all.begin(), all.end()).size() == all.size()) return;
     if (!std::getenv("LOCKSTEP_SHARE_GPU"))
         die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
             comm->local_size, devices, devices);
     // NCCL refuses two ranks of one host on one GPU, so each rank gets its own host id.
-    setenv("NCCL_HOSTID", format("%s-%d", comm->peers[comm->rank].host.c_str(), comm->rank).c_str(), 0);
+    const std::string& host = comm->peers[comm->rank].host;
+    setenv("NCCL_HOSTID", format("%s-%d", host.c_str(), comm->rank).c_str(), 0);
 }
 
-void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums) {
-    *x = {comm, "one GPU", n, nccl_sums};
-    x->gradients = device<float>(n, "gradients");
-    x->weights = device<floatX>(n, "weights");
-    x->partials = device<float>(n / kUnit, "partial norms");
+void transport_create(Transport* x, const std::vector<Bucket>& buckets) {
+    Comm* const comm = x->comm;
+    x->transport = "one GPU";
+    x->gradients = device<float>(x->n, "gradients");
+    x->weights = device<floatX>(x->n, "weights");
+    x->partials = device<float>(x->n / kUnit, "partial norms");
     if (comm->size == 1) return;
-    setenv("NCCL_MAX_CTAS", std::to_string(kBlocks).c_str(), 0);       // the user's value stays
-    x->multiprocessors = std::clamp(int(std::strtol(std::getenv("NCCL_MAX_CTAS"), nullptr, 0)), 0, kMostBlocks);
+    // NCCL may use 16 thread blocks, or as many as the user says. 16 are enough for NVLink and for
+    // network cards (docs/kernels.md); 64 are NCCL's own limit.
+    setenv("NCCL_MAX_CTAS", "16", 0);
+    x->multiprocessors = std::clamp(std::atoi(std::getenv("NCCL_MAX_CTAS")), 0, 64);
     int v = 0;
     load_nccl();
     check(nccl.get_version(&v), "version");
-    x->name = format("NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    x->transport = format("NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     NcclId id = {};
     if (comm->rank == 0) check(nccl.get_unique_id(&id), "unique id");
     id = comm_gather(comm, id)[0];
@@ -106,8 +114,10 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
 
 void transport_destroy(Transport* x) {
     if (x->ranks) nccl.comm_destroy(x->ranks);
-    for (void* memory : {(void*)x->gradients, (void*)x->weights, (void*)x->partials, (void*)x->received})
-        device_free(memory);
+    device_free(x->gradients);
+    device_free(x->weights);
+    device_free(x->partials);
+    device_free(x->received);
 }
 
 struct Swap { int rank; const void* out; size_t out_bytes; void* in; size_t in_bytes; };
@@ -117,15 +127,18 @@ static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream str
     void* const native = stream_native(stream);
     check(nccl.group_start(), "group");
     for (const Swap& s : swaps) {
-        if (s.out_bytes) check(nccl.send(s.out, s.out_bytes, kNcclBytes, s.rank, x->ranks, native), "send");
-        if (s.in_bytes) check(nccl.recv(s.in, s.in_bytes, kNcclBytes, s.rank, x->ranks, native), "receive");
+        if (s.out_bytes)
+            check(nccl.send(s.out, s.out_bytes, kNcclBytes, s.rank, x->ranks, native), "send");
+        if (s.in_bytes)
+            check(nccl.recv(s.in, s.in_bytes, kNcclBytes, s.rank, x->ranks, native), "receive");
     }
     check(nccl.group_end(), "group");
 }
 
-// A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this rank's, and adds these.
-static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
-                     const Sum& sum) {
+// A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this
+// rank's, and adds these.
+static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last,
+                     Stream stream) {
     std::vector<Swap> swaps;
     std::vector<float*> terms;
     const Range mine = slices[(x->comm->rank - first) / step];
@@ -134,30 +147,34 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         float* const to = x->received + swaps.size() * mine.size();
         const bool self = rank == x->comm->rank;
         terms.push_back(self ? x->gradients + mine.begin : to);
-        if (!self) swaps.push_back({rank, x->gradients + theirs.begin, theirs.size() * sizeof(float), to,
-                                    mine.size() * sizeof(float)});
+        if (!self)
+            swaps.push_back({rank, x->gradients + theirs.begin, theirs.size() * sizeof(float), to,
+                             mine.size() * sizeof(float)});
         rank += step;
     }
     swap_slices(x, swaps, stream);
-    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // block sums are nodes of the same tree
+    // Block sums are nodes of the same tree.
+    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {
         n /= kGpuTerms;
         for (size_t b = 0; b < n; b++) {
             terms[b] = terms[b * kGpuTerms];
-            tree_reduce(terms[b], nullptr, &terms[b * kGpuTerms], kGpuTerms, Tree::kBalanced, mine.size(), stream);
+            tree_reduce(terms[b], nullptr, &terms[b * kGpuTerms], kGpuTerms, Tree::kBalanced,
+                        mine.size(), stream);
         }
     }
-    sum(mine, {terms.begin(), terms.end()}, last);
+    add_terms(x, Tree::kBalanced, mine, {terms.begin(), terms.end()}, last, stream);
 }
 
-void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum) {
+void transport_reduce(Transport* x, const Bucket& bucket, Stream stream) {
     const Comm* const comm = x->comm;
     if (comm->size == 1) return;
     if (!x->nccl_sums) {
         std::vector<Range> local, own;
         for (int l = 0; l < comm->local_size; l++) local.push_back(bucket.local(l));
-        for (int h = 0; h < comm->hosts; h++) own.push_back(bucket.own(h * comm->local_size + comm->local_rank));
-        exchange(x, local, comm->host * comm->local_size, 1, comm->hosts == 1, stream, sum);
-        if (comm->hosts > 1) exchange(x, own, comm->local_rank, comm->local_size, true, stream, sum);
+        for (int h = 0; h < comm->hosts; h++)
+            own.push_back(bucket.own(h * comm->local_size + comm->local_rank));
+        exchange(x, local, comm->host * comm->local_size, 1, comm->hosts == 1, stream);
+        if (comm->hosts > 1) exchange(x, own, comm->local_rank, comm->local_size, true, stream);
         return;
     }
     const Range own = bucket.own(comm->rank);
@@ -165,15 +182,20 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const S
     for (int r = 0; r < comm->size; r++) {
         float* const data = x->gradients + bucket.own(r).begin;
         const size_t n = bucket.own(r).size();
-        if (n) check(nccl.reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)), "reduce");
+        if (n)
+            check(nccl.reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)),
+                  "reduce");
     }
     check(nccl.group_end(), "group");
-    sum(own, {x->gradients + own.begin}, true);
+    add_terms(x, Tree::kBalanced, own, {x->gradients + own.begin}, true, stream);
 }
 
-void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream) {
+void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket,
+                      Stream stream) {
     const auto bytes = [&](int rank) { return bucket.own(rank).size() / kUnit * unit_bytes; };
-    const auto at = [&](int rank) { return static_cast<char*>(array) + bucket.own(rank).begin / kUnit * unit_bytes; };
+    const auto at = [&](int rank) {
+        return static_cast<char*>(array) + bucket.own(rank).begin / kUnit * unit_bytes;
+    };
     std::vector<Swap> swaps;
     const int self = x->comm->rank;
     for (int r = 0; r < x->comm->size; r++)

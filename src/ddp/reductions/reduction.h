@@ -1,14 +1,16 @@
-// reduction.h -- a reduction declares once, here, how the gradients of replicas are combined. Options, ddp, checkpoints
-// and --dry-run read these declarations.
+// reduction.h -- a reduction declares once, here, how the gradients of replicas are combined.
+// Options, ddp, checkpoints and --dry-run read these declarations.
 //
-// A reduction is NAME.h and a line in src/ddp/reductions/list. NAME.h has NAME_info, a ReductionInfo, and in namespace
-// BACKEND NAME_rule, a ReductionRule: functions that change what the tree does. Long ones go into NAME.cpp beside it.
-// The two that this file has itself, ordered and nccl, change nothing.
+// A reduction is NAME.h and a line in src/ddp/reductions/list. NAME.h has NAME_info, a
+// ReductionInfo, and in namespace BACKEND NAME_rule, a ReductionRule: functions that change what
+// the tree does. Long ones go into NAME.cpp beside it. The two that this file has itself,
+// ordered and nccl, change nothing.
 //
-// A rule may change the gradient of a replica before it enters the tree. It must not change the sums across ranks: the
-// next start of a run may have another number of replicas per rank, but it has the same replicas. The audit finds a sum
-// that breaks this. If the rule itself depends on ranks or on the start, by a static variable for example, only a
-// comparison finds it: tests/scripts/test_lists.sh trains every reduction on 1, 2 and 4 ranks, and resumes.
+// A rule may change the gradient of a replica before it enters the tree. It must not change the
+// sums across ranks: the next start of a run may have another number of replicas per rank, but it
+// has the same replicas. The audit finds a sum that breaks this. If the rule itself depends on
+// ranks or on the start, by a static variable for example, only a comparison finds it:
+// tests/scripts/test_lists.sh trains every reduction on 1, 2 and 4 ranks, and resumes.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,17 +20,19 @@ struct ReductionInfo {
     const char* name;                   // as --reduce and the list have it
     const char* help;                   // what --help says behind the name
     bool on_cpus = true, on_gpus = false;   // where it runs; elsewhere it is refused
-    bool by_library = false;            // the transport's library adds, in its own order: bits depend on the ranks
-    std::vector<Hyper> hyper = {};      // its options; a value is ddp->settings.hyper.at("name") (ddp.h)
-    // Arrays of n floats that each replica has, zeros at first. A checkpoint has them as "TENSOR.NAME.replica3", so
-    // that a run goes on with any number of ranks. On CPUs only.
+    bool by_library = false;            // the transport's library adds, in its own order: bits
+                                        // depend on the ranks
+    std::vector<Hyper> hyper = {};      // its options; a value is ddp->hyper.at("name") (ddp.h)
+    // Arrays of n floats that each replica has, zeros at first. A checkpoint has them as
+    // "TENSOR.NAME.replica3", so that a run goes on with any number of ranks. On CPUs only.
     std::vector<const char*> state = {};
 };
 
 // The default: one fixed tree (ddp.h) adds the replicas, with the same bits on any number of ranks.
 inline const ReductionInfo ordered_info = {.name = "ordered", .help = "in one fixed tree", .on_gpus = true};
 
-// For comparison: the tree adds replicas inside a rank, and NCCL adds the ranks' sums (transport_gpu.cpp).
+// For comparison: the tree adds replicas inside a rank, and NCCL adds the ranks' sums
+// (transport_gpu.cpp).
 inline const ReductionInfo nccl_info = {
     .name = "nccl",
     .help = "in the library's order; bits then depend on the ranks",
@@ -46,14 +50,17 @@ struct ReplicaGradient {
     int replica;                        // its number in the run
     float* grads;                       // (n)  the rule changes it in place; padding must stay zero
     Range range;                        // all elements of grads and of each array: [0, n)
-    float* const* state;                // this replica's arrays, in the order of ReductionInfo::state
-    const StepState* step;              // has seed, step and tokens, in memory that kernels can read
+    float* const* state;                // this replica's arrays, in the order of
+                                        // ReductionInfo::state
+    const StepState* step;              // has seed, step and tokens, in memory that
+                                        // kernels can read
     Ddp* ddp;
 };
 
 struct ReductionRule {
-    // Called once per step and replica, in the order of a rank's replicas. What it writes must depend on the arguments
-    // alone. Null: gradients enter the tree unchanged. If it is set, reductions do not overlap with backward.
+    // Called once per step and replica, in the order of a rank's replicas. What it writes must
+    // depend on the arguments alone. Null: gradients enter the tree unchanged. If it is set,
+    // reductions do not overlap with backward.
     void (*on_replica)(const ReplicaGradient& gradient) = nullptr;
 };
 
@@ -62,19 +69,22 @@ inline constexpr ReductionRule ordered_rule = {}, nccl_rule = {};
 }  // namespace BACKEND
 #endif
 
-#include "build/reductions.h"           // the files of the list, and REDUCTIONS(X), which is X(ordered) X(nccl)
+// The files of the list, and REDUCTIONS(X), which is X(ordered) X(nccl).
+#include "build/reductions.h"
 
 #define X(name) extern const ReductionInfo name##_info;
 REDUCTIONS(X)
 #undef X
 
-inline std::vector<const ReductionInfo*> all_reductions() {     // in the order of src/ddp/reductions/list
+// In the order of src/ddp/reductions/list.
+inline std::vector<const ReductionInfo*> all_reductions() {
 #define X(name) &name##_info,
     return {REDUCTIONS(X)};
 #undef X
 }
 
-inline const ReductionInfo& find_reduction(const std::string& name) {   // name: one that --reduce accepts
+// name: one that --reduce accepts.
+inline const ReductionInfo& find_reduction(const std::string& name) {
     for (const ReductionInfo* reduction : all_reductions())
         if (name == reduction->name) return *reduction;
     die(kExitOther, "internal error: no reduction %s", name.c_str());
