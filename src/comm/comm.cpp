@@ -1,10 +1,13 @@
 // comm.cpp -- how the ranks of a job connect, exchange messages, watch each other and end together.
 //
 //     meeting   rendezvous.cpp connects the ranks; an Error is thrown to the caller
-//     running   every second a thread of each rank sends its record to rank 0 (rank 0: to all) and looks for silent
-//               ranks; rank 0 sends the first failure to all ranks, which then end, so no other wait needs a deadline
-//     aborting  the main thread stops the watching thread, and sends its Error to the other ranks as the failure
-//     leaving   after a last barrier each rank sends a farewell; after that its closed connection is no failure
+//     running   every second a thread of each rank sends its record to rank 0 (rank 0: to all) and
+//               looks for silent ranks; rank 0 sends the first failure to all ranks, which then end,
+//               so no other wait needs a deadline
+//     aborting  the main thread stops the watching thread, and sends its Error to the other ranks
+//               as the failure
+//     leaving   after a last barrier each rank sends a farewell; after that its closed connection
+//               is no failure
 //
 // The thread, main or watching, that sets `ending` first ends the process.
 #include "src/comm/comm.h"
@@ -30,17 +33,21 @@
 
 namespace {
 
-constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank sends in one round of a collective
+constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank sends in one round
+                                                    // of a collective
 constexpr size_t kHugePage = size_t(2) << 20;
-constexpr off_t kMemoryBytes = off_t(1) << 46;      // size of a host's memory file without its tag; sparse
-constexpr double kSlowFactor = 5;                   // this many timeouts for start-up, the first step and a checkpoint
+constexpr off_t kMemoryBytes = off_t(1) << 46;      // size of a host's memory file without
+                                                    // its tag; sparse
+constexpr double kSlowFactor = 5;                   // this many timeouts for start-up, the first
+                                                    // step and a checkpoint
 
 // What a rank does now.
 struct Record {
     int64_t step = -1;
     uint64_t steps = 0;                     // number of steps that the rank has begun
     uint64_t count = 0;                     // grows whenever the rank makes progress
-    uint64_t waiting = 0;                   // number of threads that wait for other ranks or for the GPU
+    uint64_t waiting = 0;                   // number of threads that wait for other ranks
+                                            // or for the GPU
     char phase[24] = {};
 };
 
@@ -55,7 +62,8 @@ struct Watched {
     Socket socket;                          // empty for this rank itself, and after a close
     bool farewell = false;
     Record record = {};
-    double heard = now_seconds(), advanced = heard;     // when a record last came, and when its count last changed
+    // When a record last came, and when its count last changed.
+    double heard = now_seconds(), advanced = heard;
 };
 
 }  // namespace
@@ -63,11 +71,14 @@ struct Watched {
 struct Comm::Impl {
     Meeting meeting;
     std::vector<Socket> mesh;               // connections to this rank's partners, by host
-    size_t gathers = 0;                     // number of rounds of all-gathers that this rank has begun
+    size_t gathers = 0;                     // number of rounds of all-gathers that this
+                                            // rank has begun
     Socket memory;                          // the host's memory file; empty if there is one rank
     size_t mapped = 0;                      // bytes of that file that are in use
-    std::atomic<uint64_t>* arrived = nullptr;   // number of arrivals at the host's barrier since the start
-    size_t* sizes = nullptr;                // (2, local_size): bytes of each rank in this round and in the one before
+    std::atomic<uint64_t>* arrived = nullptr;   // number of arrivals at the host's barrier
+                                                // since the start
+    size_t* sizes = nullptr;                // (2, local_size): bytes of each rank in this round and
+                                            // in the one before
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     std::mutex recording;                   // guards record
     Record record;                          // of this rank
@@ -93,9 +104,9 @@ std::string describe(const Comm* comm, int rank) {
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
 }
 
-// Sends a message to rank 0, or from rank 0 to all ranks; gives up on a rank after 0.1 s. read_messages, not this,
-// notices closed connections. Sending a record must not wait: a rank whose socket is full, because the rank is stopped
-// or cut off, gets none.
+// Sends a message to rank 0, or from rank 0 to all ranks; gives up on a rank after 0.1 s.
+// read_messages, not this, notices closed connections. Sending a record must not wait: a rank whose
+// socket is full, because the rank is stopped or cut off, gets none.
 void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
     Message m = {kind, code, read_record(comm), {}};
     std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
@@ -106,8 +117,8 @@ void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text =
     }
 }
 
-// Reads until the other ranks close their connections, for at most `seconds`: closing a socket with unread bytes would
-// discard what was sent last. Returns true if all closed.
+// Reads until the other ranks close their connections, for at most `seconds`: closing a socket with
+// unread bytes would discard what was sent last. Returns true if all closed.
 bool wait_for_close(Comm* comm, double seconds) {
     const double deadline = now_seconds() + seconds;
     char discarded;
@@ -119,9 +130,9 @@ bool wait_for_close(Comm* comm, double seconds) {
     return now_seconds() < deadline;
 }
 
-// Ends the process, unless the main thread does so already. Every rank prints that a rank is lost or stuck, since its
-// output may be the only one that survives. Rank 0 alone prints any other failure, before it tells the others: a
-// launcher ends all ranks at once when the first has ended.
+// Ends the process, unless the main thread does so already. Every rank prints that a rank is lost
+// or stuck, since its output may be the only one that survives. Rank 0 alone prints any other
+// failure, before it tells the others: a launcher ends all ranks at once when the first has ended.
 void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
     if (comm->rank == 0 || code == kExitPeer) print_error({code, text});
@@ -132,11 +143,13 @@ void end_job(Comm* comm, int code, const std::string& text) {
     _exit(code);
 }
 
-// Ends the process because a rank is lost or stuck. The error says what that rank did when it was last heard.
+// Ends the process because a rank is lost or stuck. The error says what that rank did when it was
+// last heard.
 void end_lost(Comm* comm, int rank, const std::string& what) {
     const Record& r = comm->impl->watched[rank].record;
-    const std::string seen = r.phase[0] ? format("last step %jd, phase %s", intmax_t(r.step), r.phase)
-                                        : "not yet at its first step";
+    const std::string seen =
+        r.phase[0] ? format("last step %jd, phase %s", intmax_t(r.step), r.phase)
+                   : "not yet at its first step";
     end_job(comm, kExitPeer, what + " " + seen + "; run again with --resume to go on");
 }
 
@@ -149,11 +162,13 @@ void note_record(Watched* w, const Record& record, double now) {
 void read_messages(Comm* comm, int rank) {
     Watched& w = comm->impl->watched[rank];
     Message m;
-    while (const int got = receive_message(w.socket.fd, &m, sizeof m)) {
+    while (w.socket.fd >= 0) {
+        const int got = receive_message(w.socket.fd, &m, sizeof m);
+        if (got == 0) return;
         if (got < 0) {
             w.socket = Socket();
-            if (!w.farewell) end_lost(comm, rank, "peer lost: " + describe(comm, rank) + ": connection closed;");
-            return;
+            if (w.farewell) return;
+            return end_lost(comm, rank, "peer lost: " + describe(comm, rank) + ": connection closed;");
         }
         w.heard = now_seconds();
         m.text[sizeof m.text - 1] = m.record.phase[sizeof m.record.phase - 1] = 0;
@@ -167,19 +182,23 @@ void read_messages(Comm* comm, int rank) {
 void end_stuck(Comm* comm, int rank, double seconds) {
     const std::string subject = rank >= 0 ? describe(comm, rank)
         : "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
-    end_lost(comm, std::max(rank, 0), format("peer stuck: %s: no progress for %.0f s,", subject.c_str(), seconds));
+    end_lost(comm, std::max(rank, 0),
+             format("peer stuck: %s: no progress for %.0f s,", subject.c_str(), seconds));
 }
 
-// Ends the job if a rank is silent (stopped, or cut off). Rank 0 also ends it if a rank for which others wait makes no
-// progress, or if all wait. now: when the last messages were read.
+// Ends the job if a rank is silent (stopped, or cut off). Rank 0 also ends it if a rank for which
+// others wait makes no progress, or if all wait. now: when the last messages were read.
 void judge(Comm* comm, double now) {
     std::vector<Watched>& all = comm->impl->watched;
     for (int r = 0; r < int(all.size()); r++)
-        if (all[r].socket.fd >= 0 && now - all[r].heard > comm->timeout) end_stuck(comm, r, comm->timeout);
+        if (all[r].socket.fd >= 0 && now - all[r].heard > comm->timeout)
+            end_stuck(comm, r, comm->timeout);
     if (comm->rank != 0) return;
     note_record(&all[0], read_record(comm), now);
-    double busy = INFINITY, waiting = INFINITY, last = 0;   // when the stillest rank of a kind, and any, made progress
-    int culprit = -1;                                       // the stillest of the ranks that do not wait
+    // When the stillest rank of a kind, and any, made progress.
+    double busy = INFINITY, waiting = INFINITY, last = 0;
+    // The stillest of the ranks that do not wait.
+    int culprit = -1;
     bool steady = true;
     for (int r = 0; r < comm->size; r++) {
         const Watched& w = all[r];
@@ -192,38 +211,40 @@ void judge(Comm* comm, double now) {
     // One fsync of a checkpoint may block for longer than a step takes.
     const bool saving = culprit >= 0 && std::strcmp(all[culprit].record.phase, "checkpoint") == 0;
     const double limit = steady && !saving ? comm->timeout : kSlowFactor * comm->timeout;
-    if (now - (culprit < 0 ? last : std::max(busy, waiting)) > limit) end_stuck(comm, culprit, limit);
+    if (now - (culprit < 0 ? last : std::max(busy, waiting)) > limit)
+        end_stuck(comm, culprit, limit);
 }
 
-// The watching thread runs this. Its loop allocates no memory before a failure, because there may be none left.
+// The watching thread runs this. Its loop allocates no memory before a failure, because there may
+// be none left.
 void watch(Comm* comm) {
     sigset_t signals;                                       // signals go to the main thread
     sigfillset(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::vector<Watched>& all = comm->impl->watched;
-    std::vector<pollfd> polls(all.size());
     const double interval = std::min(1.0, comm->timeout / 5);
     double next = now_seconds();
     for (double last = next; !comm->impl->ending;) {
-        for (size_t r = 0; r < all.size(); r++) polls[r] = {all[r].socket.fd, POLLIN, 0};
-        poll(polls.data(), polls.size(), 50);
-        for (size_t r = 0; r < all.size(); r++)
-            if (polls[r].revents) read_messages(comm, int(r));
+        usleep(50000);
+        for (size_t r = 0; r < all.size(); r++) read_messages(comm, int(r));
         const double now = now_seconds();
-        if (now - last > 2 * interval)                      // this process was stopped: others were not silent
+        // This process was stopped: others were not silent.
+        if (now - last > 2 * interval)
             for (Watched& w : all) w.heard = w.advanced = now;
         last = now;
         if (now < next) continue;
         next = now + interval;
-        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};        // readable once the launcher has ended
-        if (poll(&ended, 1, 0) == 1) end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
+        // Readable once the launcher has ended.
+        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};
+        if (poll(&ended, 1, 0) == 1)
+            end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
         send_message(comm, Kind::record);
         judge(comm, now);
     }
 }
 
-// Stops the watching thread, so that only this thread can end the process. Does not return if the watching thread is
-// already ending the process.
+// Stops the watching thread, so that only this thread can end the process. Does not return if the
+// watching thread is already ending the process.
 void take_end(Comm* comm) {
     while (comm->impl->ending.exchange(true)) pause();
     if (comm->impl->watcher.joinable()) comm->impl->watcher.join();
@@ -231,23 +252,26 @@ void take_end(Comm* comm) {
 
 // ---- between hosts
 
-// Compares how many bytes two ranks move in one call: if they differ, the ranks have called different collectives.
+// Compares how many bytes two ranks move in one call: if they differ, the ranks have called
+// different collectives.
 void check_same(Comm* comm, int rank, size_t got, size_t want) {
     if (got != want)
-        die(kExitDisagree, "collectives differ: %s: got %zu bytes, want %zu", describe(comm, rank).c_str(), got, want);
+        die(kExitDisagree, "collectives differ: %s: got %zu bytes, want %zu",
+            describe(comm, rank).c_str(), got, want);
 }
 
 // Returns the rank on another host with which this rank exchanges data: it has the same local rank.
 int partner(const Comm* comm, int host) { return host * comm->local_size + comm->local_rank; }
 
-// Sends `out` to one host while it receives `in` from another. All ranks do both at once: if each sent first, all could
-// wait for a reader.
+// Sends `out` to one host while it receives `in` from another. All ranks do both at once: if each
+// sent first, all could wait for a reader.
 void send_and_receive(Comm* comm, int to, Bytes out, int from, Bytes in) {
     const int out_fd = comm->impl->mesh[to].fd, in_fd = comm->impl->mesh[from].fd;
     while (out.size + in.size > 0) {
         const int sent = move_some(out_fd, true, &out), got = move_some(in_fd, false, &in);
         if (sent < 0 || got < 0) {
-            usleep(2000000);                                // the watching thread may know more and end the process
+            // The watching thread may know more and end the process.
+            usleep(2000000);
             die(kExitPeer, "peer lost: %s: data connection closed",
                 describe(comm, partner(comm, sent < 0 ? to : from)).c_str());
         }
@@ -257,7 +281,8 @@ void send_and_receive(Comm* comm, int to, Bytes out, int from, Bytes in) {
     }
 }
 
-// Sends out(h) to every other host h and receives in(h) from it. A Header precedes the bytes and is compared.
+// Sends out(h) to every other host h and receives in(h) from it. A Header precedes the bytes and is
+// compared.
 template <class Out, class In>
 void exchange(Comm* comm, const Out& out, const In& in) {
     comm_waiting(comm, true);
@@ -290,31 +315,35 @@ Bytes piece_of(const void* data, const size_t* cut, int h, size_t at, size_t pie
 
 // ---- the start
 
-// Sets host, hosts, local_rank, local_size and peers. kExitUsage unless all hosts have equally many, consecutive ranks.
+// Sets host, hosts, local_rank, local_size and peers. kExitUsage unless all hosts have
+// equally many, consecutive ranks.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
-    const auto on_host_of = [&](int r) {
-        return [&peers, r](const PeerInfo& p) { return !std::strcmp(p.host_id, peers[r].host_id); };
-    };
-    const int local = comm->local_size = int(std::ranges::count_if(peers, on_host_of(0)));
+    std::vector<std::string> hosts;                 // by rank
+    for (const PeerInfo& p : peers) {
+        hosts.push_back(p.host_id);
+        comm->peers.push_back({p.host, p.pid});
+    }
+    const int local = comm->local_size = int(std::ranges::count(hosts, hosts[0]));
     for (int r = 0; r < comm->size; r++) {
         const int first = r / local * local;        // the host's first rank, if all is well
-        if (std::ranges::find_if(peers, on_host_of(r)) - peers.begin() != first || first + local > comm->size)
+        if (std::ranges::find(hosts, hosts[r]) - hosts.begin() != first || first + local > comm->size)
             die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
                 "(mpirun --map-by slot, srun --distribution=block)", r, peers[r].host, local, peers[0].host);
-        comm->peers.push_back({peers[r].host, peers[r].pid});
     }
     comm->hosts = comm->size / local;
     comm->host = comm->rank / local;
     comm->local_rank = comm->rank % local;
 }
 
-// Opens the memory file of the host's first rank, which all ranks of the host map, and makes the Comm's arrays in it.
+// Opens the memory file of the host's first rank, which all ranks of the host map, and
+// makes the Comm's arrays in it.
 void share_host_memory(Comm* comm) {
     auto* impl = comm->impl;
     const PeerInfo& leader = impl->meeting.peers[comm->host * comm->local_size];
     if (comm->local_rank > 0)
-        impl->memory = Socket(open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
+        impl->memory = Socket(
+            open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
     uint64_t tag = 0;               // the pid may be that of another process, in another container
     const bool read = pread(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) == ssize_t(sizeof tag);
     if (comm->size > 1 && (!read || tag != impl->meeting.job_hash + uint64_t(leader.rank)))
@@ -325,7 +354,8 @@ void share_host_memory(Comm* comm) {
     impl->mailbox = comm_shared<char>(comm, 2 * comm->size * kChunk, "mailbox");
 }
 
-// Starts the watching thread, and connects this rank to its partners, the ranks of equal local rank on other hosts.
+// Starts the watching thread, and connects this rank to its partners, the ranks of equal local rank
+// on other hosts.
 void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
     impl->watcher = start_thread("the watching one", [comm] { watch(comm); });
@@ -342,15 +372,17 @@ Comm* comm_create(const World& world, double timeout) {
     auto* const impl = new Comm::Impl;
     Comm* const comm = new Comm{.rank = world.rank, .size = world.size, .launcher = world.launcher,
                                 .timeout = timeout, .impl = impl};
-    if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // a killed mpirun leaves its children
-    if (world.dies_with_parent) impl->launcher = Descriptor(int(syscall(SYS_pidfd_open, world.starter, 0)));
+    // A killed mpirun leaves its children.
+    if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (world.dies_with_parent)
+        impl->launcher = Descriptor(int(syscall(SYS_pidfd_open, world.starter, 0)));
     rlimit files;               // rank 0 has a connection to each rank
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     if (world.size > 1 && files.rlim_max < rlim_t(world.size) + 32)
-        die(kExitOther, "ulimit -n: got %ju open files, want %d for %d ranks; raise it", uintmax_t(files.rlim_max),
-            world.size + 32, world.size);
+        die(kExitOther, "ulimit -n: got %ju open files, want %d for %d ranks; raise it",
+            uintmax_t(files.rlim_max), world.size + 32, world.size);
     if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
     const uint64_t tag = hash_bytes(world.job.data(), world.job.size(), 0) + uint64_t(world.rank);
     if (world.size > 1 && pwrite(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) != ssize_t(sizeof tag))
@@ -401,7 +433,8 @@ bool comm_abort(Comm* comm, int code, const std::string& message) {
     take_end(comm);
     if (comm->rank == 0) print_error({code, message});
     send_message(comm, Kind::failure, code, format("rank %d: %s", comm->rank, message.c_str()));
-    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 4) || comm->rank == 0;      // rank 0 may be slow to print
+    // Rank 0 may be slow to print.
+    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 4) || comm->rank == 0;
 }
 
 void comm_at_end(Comm* comm, std::function<void()> clean_up) {
@@ -414,9 +447,9 @@ void comm_barrier(Comm* comm) {
     comm_allgather(comm, &nothing, &nothing, 0);
 }
 
-// The ranks of a host exchange the bytes through the mailbox, up to kChunk of each rank in a round. One barrier per
-// round is enough, since the mailbox's halves alternate. There is at least one round, so that the ranks notice if one
-// of them calls with zero bytes and the others do not.
+// The ranks of a host exchange the bytes through the mailbox, up to kChunk of each rank in a round.
+// One barrier per round is enough, since the mailbox's halves alternate. There is at least one
+// round, so that the ranks notice if one of them calls with zero bytes and the others do not.
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes) {
     auto* impl = comm->impl;
     size_t at = 0;
@@ -430,8 +463,10 @@ void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes) {
         sizes[comm->local_rank] = n;
         exchange(comm, [&](int) { return part(comm->host); }, part);
         comm_local_barrier(comm);
-        for (int l = 0; l < comm->local_size; l++) check_same(comm, comm->host * comm->local_size + l, sizes[l], n);
-        for (int r = 0; r < comm->size; r++) std::copy_n(box + r * n, n, static_cast<char*>(out) + r * bytes + at);
+        for (int l = 0; l < comm->local_size; l++)
+            check_same(comm, comm->host * comm->local_size + l, sizes[l], n);
+        for (int r = 0; r < comm->size; r++)
+            std::copy_n(box + r * n, n, static_cast<char*>(out) + r * bytes + at);
         at += n;
     } while (at < bytes);
 }
@@ -446,7 +481,8 @@ std::string comm_first_text(Comm* comm, std::string text) {
     return all.substr(text.size() * first, bytes[first]);
 }
 
-// Refuses a size above what this process may use. The kernel refuses such a size only for memory that is not shared.
+// Refuses a size above what this process may use. The kernel refuses such a size only for memory
+// that is not shared.
 void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     auto* impl = comm->impl;
     const Allowance most = allowed_memory();
@@ -454,8 +490,9 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     const int flags = impl->memory.fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     bytes = std::max(bytes, size_t(1));
     errno = ENOMEM;
-    void* const at = fits ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, impl->memory.fd, off_t(impl->mapped))
-                          : MAP_FAILED;
+    void* at = MAP_FAILED;
+    if (fits)
+        at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, impl->memory.fd, off_t(impl->mapped));
     if (at == MAP_FAILED)
         die(kExitOther, "shared memory: %s: got %s, want %s bytes, by %s %s are allowed; try fewer ranks per host or a "
             "smaller model", what, std::strerror(errno), with_commas(bytes).c_str(), most.by.c_str(),

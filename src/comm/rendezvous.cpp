@@ -16,16 +16,19 @@
 
 namespace {
 
-constexpr size_t kMaxPending = 64;          // limit of connections without a valid Claim; 4 more per rank
+constexpr size_t kMaxPending = 64;          // limit of connections without a valid Claim;
+                                            // 4 more per rank
 constexpr double kNotice = 10;              // seconds after which a rank says what it waits for
-constexpr double kLingers = 5;              // seconds in which a rank that ends while meeting tells the others so
+constexpr double kLingers = 5;              // seconds in which a rank that ends while meeting
+                                            // tells the others so
 
-// A Claim and an Answer have a fixed size, so that a stranger cannot make a rank allocate memory. code: 0, or the exit
-// code with which the receiver must end; text: the error of that code.
+// A Claim and an Answer have a fixed size, so that a stranger cannot make a rank allocate memory.
+// code: 0, or the exit code with which the receiver must end; text: the error of that code.
 struct Claim { PeerInfo peer; int32_t code; char text[508]; Digest nonce, proof; };
 struct Answer { int32_t code; char text[508]; Digest proof; };
-struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: sent by the listener
-using Connections = std::map<int, Connection>;              // by rank
+// nonce: sent by the listener.
+struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };
+using Connections = std::multimap<int, Connection>;         // by rank
 
 struct Address {
     union { sockaddr any; sockaddr_un local; sockaddr_in tcp; sockaddr_storage storage = {}; };
@@ -33,18 +36,15 @@ struct Address {
 };
 using Addresses = std::vector<Address>;
 
-template <size_t n> void copy_text(char (&to)[n], const std::string& from) { std::snprintf(to, n, "%s", from.c_str()); }
-
-// Returns the proof of a Claim or an Answer. nonce: the one that was made by the side that checks the proof.
-template <class T> Digest prove(const Meeting& m, const Digest& nonce, const T& message) {
-    return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(message).substr(0, offsetof(T, proof)));
+template <size_t n> void copy_text(char (&to)[n], const std::string& from) {
+    std::snprintf(to, n, "%s", from.c_str());
 }
 
-// Returns whether two digests are equal, in a time that does not tell where they differ.
-bool equal(const Digest& a, const Digest& b) {
-    int differ = 0;
-    for (size_t i = 0; i < a.size(); i++) differ |= a[i] ^ b[i];
-    return differ == 0;
+// Returns the proof of a Claim or an Answer. nonce: the one that was made by the side that
+// checks the proof. It is new for each connection, so a stranger has one try, and learns nothing
+// from how long a comparison takes.
+template <class T> Digest prove(const Meeting& m, const Digest& nonce, const T& message) {
+    return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(message).substr(0, offsetof(T, proof)));
 }
 
 Digest fresh_nonce() {
@@ -65,13 +65,15 @@ struct Notice {
 
 // ---- sockets
 
-// Returns the address of an abstract Unix socket, which is in no file system and vanishes with its last descriptor.
-// job: a hash of the job's name; pid: 0 for rank 0, whose pid the others do not know yet.
+// Returns the address of an abstract Unix socket, which is in no file system and vanishes with its
+// last descriptor. job: a hash of the job's name; pid: 0 for rank 0, whose pid the others do not
+// know yet.
 Address unix_address(uint64_t job, int rank, int pid) {
     Address a;
     a.local.sun_family = AF_UNIX;
-    a.size = offsetof(sockaddr_un, sun_path) + 1 + std::snprintf(a.local.sun_path + 1, 64, "lockstep-%u-%016jx-%d-%d",
-                                                                 unsigned(geteuid()), uintmax_t(job), rank, pid);
+    a.size = offsetof(sockaddr_un, sun_path) + 1 +
+             std::snprintf(a.local.sun_path + 1, 64, "lockstep-%u-%016jx-%d-%d", unsigned(geteuid()),
+                           uintmax_t(job), rank, pid);
     return a;
 }
 
@@ -83,7 +85,8 @@ std::string numeric(const Address& a) {
 
 std::string describe(const Address& a) {
     if (a.any.sa_family == AF_UNIX) return "this host's job socket";
-    return numeric(a) + format(":%d", ntohs(a.tcp.sin_port));       // sin6_port is at the same place
+    // sin6_port is at the same place.
+    return numeric(a) + format(":%d", ntohs(a.tcp.sin_port));
 }
 
 // Adds "ADDRESS: REASON" to a list.
@@ -95,28 +98,31 @@ bool all_loopback(const Addresses& all) {
     return std::ranges::all_of(all, [](const Address& a) { return is_loopback(numeric(a)); });
 }
 
-// Returns all addresses of a host, or none and the reason in *why. host "": every interface of this host.
+// Returns all addresses of a host, or none and the reason in *why. host "": every interface of this
+// host.
 Addresses resolve(const std::string& host, int port, std::string* why) {
-    addrinfo hints = {AI_PASSIVE, AF_UNSPEC, SOCK_STREAM, 0, 0, nullptr, nullptr, nullptr}, *found = nullptr;
+    addrinfo hints = {}, *found = nullptr;
+    hints.ai_flags = AI_PASSIVE;
+    hints.ai_socktype = SOCK_STREAM;
     const char* const name = host.empty() ? nullptr : host.c_str();
     if (const int error = getaddrinfo(name, std::to_string(port).c_str(), &hints, &found)) {
         *why = host + ": " + gai_strerror(error);
         return {};
     }
     Addresses all;
+    std::set<std::string> seen;
     for (const addrinfo* i = found; i; i = i->ai_next) {
         Address a;
         a.size = i->ai_addrlen;
         std::memcpy(&a.storage, i->ai_addr, a.size);
-        const auto same_text = [&](const Address& other) { return describe(other) == describe(a); };
-        if (std::ranges::none_of(all, same_text)) all.push_back(a);
+        if (seen.insert(describe(a)).second) all.push_back(a);
     }
     freeaddrinfo(found);
     return all;
 }
 
-// Returns the addresses at which a rank can be reached, or none and the reason in *why. kExitUsage: one of them is not
-// loopback, and there is no secret.
+// Returns the addresses at which a rank can be reached, or none and the reason in *why. kExitUsage:
+// one of them is not loopback, and there is no secret.
 Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
     const PeerInfo& peer = m.peers[rank];
     if (m.master_addr.empty()) return {unix_address(m.job_hash, rank, rank ? peer.pid : 0)};
@@ -127,9 +133,9 @@ Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
     return all;
 }
 
-// Returns the addresses at which this rank listens. Those of rank 0 are MASTER_ADDR's. With a secret it listens at
-// every interface if its host resolves MASTER_ADDR to 127.0.1.1, as many distributions do, or not at all yet. So does
-// any other rank.
+// Returns the addresses at which this rank listens. Those of rank 0 are MASTER_ADDR's. With a
+// secret it listens at every interface if its host resolves MASTER_ADDR to 127.0.1.1, as many
+// distributions do, or not at all yet. So does any other rank.
 Addresses own_addresses(const Meeting& m, std::string* why) {
     const Addresses at = addresses_of(m, m.me.rank, why);
     return m.has_secret && (m.me.rank > 0 || all_loopback(at)) ? resolve("", 0, why) : at;
@@ -146,14 +152,15 @@ Socket make_socket(const Address& a, int flags = 0) {
     return s;
 }
 
-// Listens at this rank's addresses: rank 0 at MASTER_PORT, any other rank at the first free port of LOCKSTEP_PORTS, or
-// at any. Sets the port. kExitPeer: no address belongs to this host, or no port is free.
+// Listens at this rank's addresses: rank 0 at MASTER_PORT, any other rank at the first free port of
+// LOCKSTEP_PORTS, or at any. Sets the port. kExitPeer: no address belongs to this host, or no port
+// is free.
 void start_listening(Meeting* m) {
     int first = m->me.rank ? 0 : m->master_port, last = first;
     if (const char* const ports = std::getenv("LOCKSTEP_PORTS"); ports && m->me.rank) {
         std::string_view rest = ports;
-        const std::string_view low = next_word(&rest, '-'), high = low == ports ? low : rest;
-        if (!parse_whole(low, &first) || !parse_whole(high, &last) || first < 1 || last < first || last > 65535)
+        const bool numbers = parse_whole(next_word(&rest, '-'), &first) && parse_whole(rest, &last);
+        if (!numbers || first < 1 || last < first || last > 65535)
             die(kExitUsage, "LOCKSTEP_PORTS: got \"%s\", want FIRST-LAST, ports from 1 to 65535", ports);
     }
     std::string why;
@@ -182,7 +189,8 @@ void start_listening(Meeting* m) {
         : "rank 0 is on this host, and MASTER_ADDR is not: set it to this host, with torchrun by --rdzv_endpoint");
 }
 
-// Returns whether a Unix socket's other side runs as this user; true for TCP, where the secret decides.
+// Returns whether a Unix socket's other side runs as this user; true for TCP, where the secret
+// decides.
 bool same_user(const Meeting& m, int fd) {
     ucred peer = {};
     socklen_t size = sizeof peer;
@@ -204,12 +212,14 @@ void answer(const Meeting& m, const Connection& c, const Error& error) {
     send_all(c.socket.fd, &a, sizeof a, 1);
 }
 
-// Returns whether the proof of a Claim is right. If so, mends its texts and notes from where it came.
+// Returns whether the proof of a Claim is right. If so, mends its texts and notes from where it
+// came.
 bool check_claim(const Meeting& m, Connection* c) {
     PeerInfo& peer = c->claim.peer;
     Address from;
-    if (!equal(c->claim.proof, prove(m, c->nonce, c->claim))) {
-        const Answer nothing = {};          // its wrong proof says that the job or the secret differs
+    if (c->claim.proof != prove(m, c->nonce, c->claim)) {
+        const Answer nothing = {};          // its wrong proof says that the job or the
+                                            // secret differs
         return send_all(c->socket.fd, &nothing, sizeof nothing, 0) && false;
     }
     for (char* end : {std::end(peer.address), std::end(peer.host), std::end(peer.host_id), std::end(c->claim.text)})
@@ -219,17 +229,15 @@ bool check_claim(const Meeting& m, Connection* c) {
     return true;
 }
 
-// Waits up to 0.1 s for connections, and sends a nonce to each. Returns those whose valid Claim has come. If too many
-// are pending, closes the oldest.
+// Accepts connections, and sends a nonce to each. Returns those whose valid Claim has come. If too
+// many are pending, closes the oldest.
 std::vector<Connection> read_claims(const Meeting& m, std::vector<Connection>* pending) {
-    std::vector<pollfd> polls;
-    for (const Socket& listener : m.listeners) polls.push_back({listener.fd, POLLIN, 0});
-    poll(polls.data(), polls.size(), pending->empty() ? 100 : 5);
     for (const Socket& listener : m.listeners) {
         for (int fd; (fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
             Connection c = {Socket(fd), fresh_nonce()};
             if (!same_user(m, fd) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
-            if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());  // it may retry
+            // It may retry.
+            if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());
             pending->push_back(std::move(c));
         }
     }
@@ -248,12 +256,15 @@ std::string list_ranks(const Meeting& m, const std::set<int>& ranks) {
     return text + format(" of %zu", m.peers.size()) + m.assumed;
 }
 
-// Accepts a connection of each missing rank, and answers all when the last has come. If there is an error - the one
-// with which this rank begins, that of a Claim, or a rank that left - answers with the first one, and throws it. Ranks
-// that have not come by then may still do so for kLingers seconds, so that they get it, too.
+// Accepts a connection of each missing rank, and answers all when the last has come. If there is an
+// error - the one with which this rank begins, that of a Claim, or a rank that left - answers with
+// the first one, and throws it. Ranks that have not come by then may still do so for kLingers
+// seconds, so that they get it, too.
 Connections accept_ranks(const Meeting& m, std::set<int> missing, Error error = {}) {
-    std::vector<Connection> came, pending;
-    // A rank that cannot connect to this one knows why and must report first, so this one waits longer.
+    Connections came;
+    std::vector<Connection> pending;
+    // A rank that cannot connect to this one knows why and must report first, so this one waits
+    // longer.
     double deadline = m.deadline + (m.met ? kLingers : 0);
     const auto fail = [&](int code, const std::string& message) {
         if (error.code) return;
@@ -270,30 +281,27 @@ Connections accept_ranks(const Meeting& m, std::set<int> missing, Error error = 
                 fail(kExitUsage, format("rank %d claimed twice: host %s, pid %d; set LOCKSTEP_JOB to tell two jobs "
                                         "apart", peer.rank, peer.host, peer.pid));
             missing.erase(peer.rank);
-            came.push_back(std::move(c));
+            came.emplace(peer.rank, std::move(c));
         }
-        for (const Connection& c : came) {
+        for (const auto& [rank, c] : came) {
             char byte;
             if (receive_message(c.socket.fd, &byte, 1) != 0)
-                fail(kExitPeer, left_text(c.claim.peer.rank, c.claim.peer.host));
+                fail(kExitPeer, left_text(rank, c.claim.peer.host));
         }
+        usleep(2000);
     }
     if (!missing.empty())
         fail(kExitPeer, "peer missing: " + list_ranks(m, missing) + ": not here in time; see its messages");
-    Connections all;
-    for (Connection& c : came) {
-        answer(m, c, error);
-        all[c.claim.peer.rank] = std::move(c);
-    }
+    for (const auto& [rank, c] : came) answer(m, c, error);
     if (error.code) throw error;
-    return all;
+    return came;
 }
 
 // ---- the connecting side
 
-// Sends the Claim, with `error` in it, and reads the Answer. Returns true if the listener has proved that it belongs to
-// the job, false if the connection closed or the time was up. kExitPeer: the proof is wrong. Throws the error in the
-// Answer.
+// Sends the Claim, with `error` in it, and reads the Answer. Returns true if the listener has
+// proved that it belongs to the job, false if the connection closed or the time was up. kExitPeer:
+// the proof is wrong. Throws the error in the Answer.
 bool introduce(const Meeting& m, int fd, const std::string& to, const Error& error) {
     Digest nonce;
     Answer a;
@@ -303,7 +311,7 @@ bool introduce(const Meeting& m, int fd, const std::string& to, const Error& err
     claim.proof = prove(m, nonce, claim);
     if (!send_all(fd, &claim, sizeof claim, 2)) return false;
     if (!receive_all(fd, &a, sizeof a, m.deadline + 1 - now_seconds())) return false;
-    if (!same_user(m, fd) || !equal(a.proof, prove(m, claim.nonce, a)))
+    if (!same_user(m, fd) || a.proof != prove(m, claim.nonce, a))
         die(kExitPeer, "not authenticated: %s: has another secret, job, user or number of ranks; give all hosts the "
             "same LOCKSTEP_SECRET, and each job its own MASTER_PORT", to.c_str());
     a.text[sizeof a.text - 1] = 0;
@@ -311,12 +319,13 @@ bool introduce(const Meeting& m, int fd, const std::string& to, const Error& err
     return true;
 }
 
-// Connects to a rank and introduces this one; tries again until the deadline. kExitPeer: that rank cannot be reached.
+// Connects to a rank and introduces this one; tries again until the deadline. kExitPeer: that rank
+// cannot be reached.
 Socket connect_to(const Meeting& m, int rank, const Error& error = {}) {
     bool met = false;
     std::string tried;
     Notice notice;
-    for (useconds_t pause = 2000; now_seconds() < m.deadline; pause = std::min<useconds_t>(2 * pause, 200000)) {
+    while (now_seconds() < m.deadline) {
         bool refused = true;
         tried.clear();
         for (const Address& a : addresses_of(m, rank, &tried)) {
@@ -332,7 +341,7 @@ Socket connect_to(const Meeting& m, int rank, const Error& error = {}) {
         if (refused && met && !error.code)      // an error awaits the next listener
             throw Error{kExitPeer, left_text(rank, tried.c_str())};
         notice.say(format("rank %d of %zu%s at %s", rank, m.peers.size(), m.assumed.c_str(), tried.c_str()));
-        usleep(pause);
+        usleep(20000);
     }
     die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; %s", rank, m.peers.size(),
         tried.c_str(), m.met ? "open that port, or others by LOCKSTEP_PORTS=FIRST-LAST on all hosts"
@@ -341,7 +350,8 @@ Socket connect_to(const Meeting& m, int rank, const Error& error = {}) {
 
 // ---- meetings
 
-// Returns a text that is equal on ranks that can share memory: on one boot of one machine and in the same namespaces.
+// Returns a text that is equal on ranks that can share memory: on one boot of one machine and in
+// the same namespaces.
 std::string host_identity() {
     if (const char* const given = std::getenv("LOCKSTEP_HOST_ID")) return given;
     std::string id = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
@@ -426,8 +436,7 @@ Meeting meet_ranks(const World& world, int memory, double patience, const Error&
     std::set<int> missing;
     for (int r = 1; r < world.size; r++) missing.insert(r);
     if (first) others = accept_ranks(m, missing, error);
-    else others[0].socket = connect_to(m, 0, error);
-    if (first) m.peers[0] = m.me;
+    else others.emplace(0, Connection{connect_to(m, 0, error)});
     for (const auto& [rank, c] : others)
         if (first) m.peers[rank] = c.claim.peer;
     const Bytes table = {m.peers.data(), m.peers.size() * sizeof(PeerInfo)};
@@ -465,5 +474,6 @@ void end_before_meeting(const World& world, const Error& error) {
     } catch (const Error& e) {
         reply = e;
     }
-    if (world.rank > 0 && reply.message != of_first) print_error(error);        // else rank 0 has said the same
+    // Else rank 0 has said the same.
+    if (world.rank > 0 && reply.message != of_first) print_error(error);
 }

@@ -1,27 +1,36 @@
-// world.cpp -- finds out which rank this process is, from the launcher's environment variables, and what else the
-// launcher wants: how many threads, and which run to go on with. No code of a launcher is linked or called.
+// world.cpp -- finds out which rank this process is, from the launcher's environment
+// variables, and what else the launcher wants: how many threads, and which run to go on with.
+// No code of a launcher is linked or called.
 //
-// Pitfalls: under mpirun inside SLURM the variables of both are set; a batch shell of SLURM is no step and has no
-// SLURM_STEP_ variables; a RANK left exported in a shell contradicts mpirun; with a size but no rank, or a rank but no
-// size, each of N processes would take itself for rank 0; torchrun's agents count restarts independently of each other;
-// MASTER_ADDR may be a name on one rank and a number on another.
+// Pitfalls: under mpirun inside SLURM the variables of both are set; a batch shell of SLURM is
+// no step and has no SLURM_STEP_ variables; a RANK left exported in a shell contradicts mpirun;
+// with a size but no rank, or a rank but no size, each of N processes would take itself for rank
+// 0; torchrun's agents count restarts independently of each other; MASTER_ADDR may be a name on
+// one rank and a number on another.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "src/base/common.h"
 #include "src/base/cpus.h"
-#include "src/comm/rendezvous.h"
+#include "src/base/file.h"
+#include "src/comm/comm.h"
 
 namespace {
 
 using Get = std::function<const char*(const char*)>;
 
-// The names of each launcher's variables, in order of precedence. "": the launcher has no such variable.
+// The names of each launcher's variables, in order of precedence. "": the launcher has no such
+// variable.
 struct Launcher {
     const char *name, *rank, *size;
     const char *local_size, *hosts;     // ranks on this host; hosts of the job
-    const char* job[3];                 // values are equal on all ranks of a job, and different for two jobs
-    bool starter;                       // two jobs on a host may have equal `job` values; their starters differ
+    const char* job[3];                 // values are equal on all ranks of a job, and
+                                        // different for two jobs
+    bool starter;                       // two jobs on a host may have equal `job` values; their
+                                        // starters differ
 };
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "", {"TORCHELASTIC_RUN_ID", "", ""}, false},
@@ -32,10 +41,6 @@ constexpr Launcher kLaunchers[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES",
      {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, false},
 };
-// Ranks by launchers that the table lacks. If no launcher of the table is found, one of these is an error: each of N
-// processes would take itself for the only one.
-constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK",
-                                       "MV2_COMM_WORLD_RANK", "HOROVOD_RANK", "FLUX_TASK_RANK"};
 constexpr const Launcher *kTorchrun = &kLaunchers[0], *kSrun = std::end(kLaunchers) - 1;
 constexpr int kMaxRanks = 1 << 16;
 
@@ -44,7 +49,8 @@ std::string text(const Get& get, const char* name) {
     return value ? value : "";
 }
 
-// Returns the variable's value, or `absent` if it is unset or empty. kExitUsage: it is no number from low to high.
+// Returns the variable's value, or `absent` if it is unset or empty. kExitUsage: it is no number
+// from low to high.
 int number(const Get& get, const char* name, int low, int high, int absent) {
     const std::string value = text(get, name);
     if (value.empty()) return absent;
@@ -62,21 +68,23 @@ std::string first_host(std::string hosts) {
     return hosts.substr(0, hosts.find(','));
 }
 
-// Returns the pid of the process that started the ranks of this host: the nearest ancestor whose environment lacks
-// `variable`, such as "RANK=1". The environment of a script between that process and this one has it. 0: not visible.
+// Returns the pid of the process that started the ranks of this host: the nearest ancestor whose
+// environment lacks `variable`, such as "RANK=1". The environment of a script between that process
+// and this one has it. 0: not visible.
 int find_starter(const std::string& variable) {
     int pid = getppid();
     for (int parent = 0; pid > 0; pid = std::exchange(parent, 0)) {
         const std::string proc = format("/proc/%d/", pid), stat = read_kernel_file(proc + "stat");
         const std::string environment = '\0' + read_kernel_file(proc + "environ");
         if (environment.find('\0' + variable + '\0') == environment.npos) return pid;
-        std::sscanf(stat.c_str() + stat.rfind(')'), ") %*c %d", &parent);       // the name in () may be any text
+        // The name in () may be any text.
+        std::sscanf(stat.c_str() + stat.rfind(')'), ") %*c %d", &parent);
     }
     return 0;
 }
 
-// Returns a name that is equal on all ranks of a job and, if the launcher's variables allow that, different for any
-// other job.
+// Returns a name that is equal on all ranks of a job and, if the launcher's variables allow
+// that, different for any other job.
 std::string job_name(const Get& get, const Launcher& launcher, int starter, bool one_host) {
     if (get("LOCKSTEP_JOB")) return text(get, "LOCKSTEP_JOB");
     std::string job = launcher.name;
@@ -86,19 +94,22 @@ std::string job_name(const Get& get, const Launcher& launcher, int starter, bool
     return job;
 }
 
-// Sets master_addr to the address of rank 0, or to "" if all ranks are on this host. If no variable says how many hosts
-// there are, that may be an assumption. In the body, `hosts` is 0 if unknown, and 2 stands for any number above 1.
+// Sets master_addr to the address of rank 0, or to "" if all ranks are on this host. If no variable
+// says how many hosts there are, that may be an assumption. In the body, `hosts` is 0 if unknown,
+// and 2 stands for any number above 1.
 void find_master(const Get& get, const Launcher& launcher, World* world) {
     const int local = number(get, launcher.local_size, 1, world->size, 0);
-    const int hosts = local == world->size ? 1 : local > 0 ? 2 : number(get, launcher.hosts, 1, kMaxRanks, 0);
+    const int hosts = local == world->size ? 1
+                      : local > 0          ? 2
+                                           : number(get, launcher.hosts, 1, kMaxRanks, 0);
     const bool secret = get("LOCKSTEP_SECRET") || get("LOCKSTEP_SECRET_FILE");
     std::string address = text(get, "MASTER_ADDR");
-    // Some Kubernetes operators set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on the others. A secret
-    // shows that there are several hosts.
+    // Some Kubernetes operators set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on
+    // the others. A secret shows that there are several hosts.
     const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
     if (assumed) world->assumed = "MASTER_ADDR is " + (address.empty() ? "not set" : address);
     if (hosts == 1 || assumed) return;
-    if (address.empty() && hosts > 1 && launcher.hosts == std::string("SLURM_STEP_NUM_NODES"))
+    if (address.empty() && hosts > 1 && launcher.hosts[0])
         address = first_host(text(get, "SLURM_STEP_NODELIST"));
     if (address.empty())
         die(kExitUsage, "launcher: %s: the ranks are on several hosts, and there is no address of rank 0; set "
@@ -110,23 +121,27 @@ void find_master(const Get& get, const Launcher& launcher, World* world) {
 void refuse_incomplete(const Get& get) {
     for (const Launcher& l : kLaunchers)
         if (const int size = number(get, l.size, 1, kMaxRanks, 0); size > 1)
-            die(kExitUsage, "launcher: %s=%d is set, %s is not; start the program with a launcher, or unset %s", l.size,
-                size, l.rank, l.size);
-    if (!text(get, "RANK").empty()) die(kExitUsage, "launcher: RANK is set, WORLD_SIZE is not; set both or none");
-    for (const char* rank : kRanksAlone)
-        if (get(rank))
-            die(kExitUsage, "launcher: %s=%s is set, and no variable that is known says how many ranks there are; set "
-                "RANK and WORLD_SIZE on each, or unset %s", rank, get(rank), rank);
+            die(kExitUsage, "launcher: %s=%d is set, %s is not; start the program with a launcher, "
+                "or unset %s", l.size, size, l.rank, l.size);
+    // Also by launchers that the table lacks.
+    for (const char* rank : {"RANK", "PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK",
+                             "MV2_COMM_WORLD_RANK", "HOROVOD_RANK", "FLUX_TASK_RANK"})
+        if (!text(get, rank).empty())
+            die(kExitUsage, "launcher: %s is set, WORLD_SIZE is not; set RANK and WORLD_SIZE on each rank, or unset %s",
+                rank, rank);
 }
 
 }  // namespace
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_loopback(const std::string& host) {
+    return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
 
 World find_world(const Get& get) {
     World world;
     const Launcher* chosen = nullptr;
-    // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered otherwise.
+    // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered
+    // otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
         const int size = number(get, l.size, 1, kMaxRanks, 0);
@@ -146,13 +161,15 @@ World find_world(const Get& get) {
     if (!chosen) return world;
     world.launcher = chosen == kTorchrun && get("LOCKSTEP_TRY") ? "--np" : chosen->name;
     if (world.size == 1) return world;
-    // srun cleans up by itself, and a shell into which RANK was typed may leave before the job does.
+    // srun cleans up by itself, and a shell into which RANK was typed may leave before the job
+    // does.
     world.dies_with_parent = chosen != kSrun && (chosen != kTorchrun || innermost);
     world.starter = find_starter(chosen->rank + ("=" + text(get, chosen->rank)));
     find_master(get, *chosen, &world);
     world.job = job_name(get, *chosen, world.starter, world.master_addr.empty());
     world.master_port = number(get, "MASTER_PORT", 0, 65535, 0);
-    if (text(get, "TORCHELASTIC_USE_AGENT_STORE") == "True") world.master_port = 0;     // torchrun itself listens there
+    // torchrun itself listens there.
+    if (text(get, "TORCHELASTIC_USE_AGENT_STORE") == "True") world.master_port = 0;
     return world;
 }
 
@@ -166,13 +183,8 @@ bool follow_supervisor(std::string* out_dir, std::string* resume) {
 
 void give_folder(int folder) {
     const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");
-    Gift gift;
-    cmsghdr* const head = CMSG_FIRSTHDR(&gift.message);
-    head->cmsg_len = CMSG_LEN(sizeof folder);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    std::memcpy(CMSG_DATA(head), &folder, sizeof folder);
-    if (fd && sendmsg(std::atoi(fd), &gift.message, MSG_DONTWAIT) < 0)
+    const std::string path = link_text(format("/proc/self/fd/%d", folder));
+    if (fd && send(std::atoi(fd), path.data(), path.size(), MSG_DONTWAIT) < 0)
         warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
 }
 
@@ -192,7 +204,8 @@ int rank_threads(Comm* comm, int wanted) {
     if (comm->local_rank == 0 && sum > usable)
         warn("--threads %d: %d threads on %d CPUs are slower than %d; leave it out", wanted, sum, usable, usable);
     const int share = cpu_share(masks, comm->local_rank, quota);
-    const bool started = comm->launcher == "--np" || comm->launcher == "torchrun";      // its ranks share a Slurm task
+    // Its ranks share a Slurm task.
+    const bool started = comm->launcher == "--np" || comm->launcher == "torchrun";
     const int ranks = !started ? 1 : std::getenv("SLURM_STEP_ID") ? comm->local_size : 0;
     const int own = wanted ? wanted : threads_by_environment(share, ranks);
     if (comm->local_rank == 0 && !wanted && own < share)
