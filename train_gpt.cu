@@ -49,18 +49,14 @@ bool due(const Trainer* t, int64_t n) {
 
 // ---- set up
 
-void settle_options(Options* o, const Comm* comm) {
-    resolve_options(o, kOnGpu);
-    check_device(*find_model(o->model), o->shape);
-    check_ranks(*o, comm->size);
-}
-
+// Opens the data, whose vocabulary completes the shape of the model.
 void read_data(Trainer* t, const Init& init) {
     t->data = open_data(data_options(t->options, init), t->comm);
     set_vocabulary(&t->options.shape, t->data.vocab_size);
     t->arena = trained_of(t->options);
 }
 
+// Makes all arrays: weights, gradients, optimizer state, activations, batches and results.
 void allocate(Trainer* t, Init* init) {
     const Options& o = t->options;
     const OptimizerInfo* const optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
@@ -115,9 +111,12 @@ bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* const comm = t->comm;
     transport_place(comm);
+    // What the run starts from: a checkpoint, the model of --init, or nothing.
     const std::shared_ptr<Init> init =
         t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o, comm);
-    settle_options(&o, comm);
+    resolve_options(&o, kOnGpu);
+    check_device(*find_model(o.model), o.shape);
+    check_ranks(o, comm->size);
     claim_run(&t->run, &o, init_folder(*init), comm);
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
     check_agreement(comm, option_fields(o, device_kind()));

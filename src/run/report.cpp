@@ -230,15 +230,15 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
-    const std::string program = shell_quote(o.program), report = tool_path("report"),
-                      to = tool_path("export");
+    const std::string program = shell_quote(o.program), tool = tool_path("export"),
+                      hf = path_join(folder, format("step_%08lld-hf", (long long)step));
     r->log->text("next    %s %s %s\n        %s --resume %s --steps %lld", program.c_str(),
                  r->data->vocabulary.chats ? "chat" : "sample", here.c_str(), program.c_str(),
                  here.c_str(), (long long)(2 * step));
-    if (file_exists(to))
-        r->log->text("        %s %s\n        %s %s --hf %s", shell_quote(report).c_str(),
-                     here.c_str(), shell_quote(to).c_str(), here.c_str(),
-                     shell_quote(folder + "-hf").c_str());
+    if (file_exists(tool))
+        r->log->text("        %s %s\n        %s %s --hf %s",
+                     shell_quote(tool_path("report")).c_str(), here.c_str(),
+                     shell_quote(tool).c_str(), here.c_str(), shell_quote(hf).c_str());
 }
 
 void report_failure(Reporter* r, int64_t step) try {

@@ -18,19 +18,16 @@ follow() {          # LOG: each line "next" and those below it
 lines() { check "$1 of them" test "$(wc -l <"$tmp/lines")" -eq "$1"; }
 "./train gpt" $small --steps 6 --out-dir "a 'run'" >"$tmp/first.log" 2>&1
 follow "$tmp/first.log"
-lines 5
-check "made what they name" test -s "a 'run'/step_00000006.gguf" -a -s "a 'run'/step_00000006-hf/model.safetensors"
+lines 4
+check "made what they name" test -s "a 'run'/step_00000006-hf/model.safetensors"
 best=$(sed -n 's/^best *//p' "$tmp/first.log")
 expect "the best checkpoint" 0 '' sh -c "'./train gpt' sample $best"
 "./train gpt" --resume "a 'run'" --steps 18 >"$tmp/resumed.log" 2>&1
 follow "$tmp/resumed.log"
-lines 5
-"./train gpt" --resume "a 'run'" --steps 18 >"$tmp/finished.log" 2>&1
-follow "$tmp/finished.log"
-lines 1
+lines 4
 "./train gpt" --init "a 'run'" --lora 8 $small --steps 2 --out-dir lora >"$tmp/lora.log" 2>&1
 follow "$tmp/lora.log"
-lines 5
+lines 4
 "./train gpt" --model lstm --layers 1 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 64 --data \
     "$root/tests/golden/lines.txt" --sample-every 0 --steps 2 --out-dir lstm >"$tmp/lstm.log" 2>&1
 follow "$tmp/lstm.log"
@@ -57,5 +54,6 @@ cp -r "a 'run'" old
 named 'old-lines' --init old $batch --data "$root/tests/golden/lines.txt"
 named 'old-lora8-lines' --init old/ckpt/best --lora 8 $batch --data "$root/tests/golden/lines.txt"
 named 'step_00000006-hf-lora8-lines' --init old/step_00000006-hf --lora 8 $batch --data "$root/tests/golden/lines.txt"
-named 'step_00000006-lines' --init old/step_00000006.gguf $batch --data "$root/tests/golden/lines.txt"
+"$(dirname "$train")/export" old --gguf old/step.gguf >/dev/null
+named 'step-lines' --init old/step.gguf $batch --data "$root/tests/golden/lines.txt"
 summary

@@ -160,6 +160,7 @@ TEST(flags_and_optional_values) {
 TEST(refused_arguments) {
     refused("--lr abc", "--lr: got abc, want a number > 0");
     refused("--perplexity", "want eval OUT");
+    refused("--task=arc.jsonl", "want eval OUT");
     refused("--stride 3", "want eval OUT");
     for (const char* bad : {"0", "-1", "nan", "inf", "1e400", "0x10", "1e", "1e-3x", "1,5", "+1", "k", "--", "1k M"})
         expect_error(kExitUsage, "--lr: got", [&] { parse({"--lr=" + std::string(bad)}); });
@@ -436,8 +437,8 @@ TEST(rates_of_init) {
 
 TEST(saved_config_round_trip) {
     std::vector<std::string> args = {"--resume", "runs/y"};
-    // 7 x 1000 tokens in a micro-batch: one replica. The last two are of eval.
-    const char* const without[] = {"replicas", "resume", "perplexity", "stride"};
+    // 7 x 1000 tokens in a micro-batch: one replica. The last three are of eval.
+    const char* const without[] = {"replicas", "resume", "task", "perplexity", "stride"};
     for (const Sample& s : samples) {
         bool skip = false;
         for (const char* w : without) skip |= std::string(w) == s.name;
