@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Converts published multiple-choice questions to the lines that `train_gpt eval --task` takes:
-{"ctx", "endings", "label"}.
+"""Converts published multiple-choice questions to the lines that `eval --task` takes: {"ctx", "endings", "label"}.
 
     make_task.py hellaswag hellaswag_val.jsonl >hellaswag.jsonl
     make_task.py arc ARC-Easy-Test.jsonl >arc_easy.jsonl                    AI2's form or Hugging Face's

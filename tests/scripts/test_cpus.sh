@@ -28,7 +28,8 @@ job_of() {          # NAME
     esac
 }
 sets() {
-    LOCKSTEP_ISA=none $train $common --out-dir "$tmp/none" 2>&1 | sed -n 's/.*want one this CPU has: //p' | head -n 1 | tr -d ,
+    LOCKSTEP_ISA=none $train $common --out-dir "$tmp/none" 2>&1 | sed -n 's/.*want one this CPU has: //p' |
+        head -n 1 | tr -d ,
 }
 with_fma() { case $1,$(uname -m),$train in portable,aarch64,*|portable,*,*aarch64*|avx*) ;; *) false ;; esac; }
 # What a run gave: the weights' sha256, and that of its losses, norms, validation losses and samples.
