@@ -842,27 +842,6 @@ TEST(barrier_latency) {
     }
 }
 
-TEST(bytes_between_hosts) {
-    const auto body = [](Comm* c) {
-        const size_t bytes = size_t(25) << 20;
-        std::vector<char> data(bytes, 1), room(bytes);
-        const size_t cut[] = {0, bytes / 2, bytes};
-        comm_barrier(c);
-        const double start = now_seconds();
-        for (int i = 0; i < 8; i++) comm_hosts_scatter(c, data.data(), cut, room.data(), bytes / 2, nullptr);
-        if (c->rank == 0) board[1] = int((now_seconds() - start) * 1e6 / 8);
-        comm_barrier(c);
-        const double then = now_seconds();
-        comm_hosts_broadcast(c, data.data(), bytes);
-        comm_barrier(c);
-        if (c->rank == 0) board[2] = int((now_seconds() - then) * 1e6);
-    };
-    expect_success(run_job({.shape = {2, 1}, .body = body}));
-    std::printf(
-        "     2 hosts over loopback: scatter of 25 MiB %.1f ms (12.5 MiB each way, with checksums), broadcast of 25 "
-        "MiB %.1f ms\n", board[1] / 1e3, board[2] / 1e3);
-}
-
 // -------------------------------------------------------------------------------------------------- the launcher
 
 // What a rank of launch_ranks does in this program: `test_comm rank MODE`.

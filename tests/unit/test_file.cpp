@@ -112,24 +112,6 @@ TEST(hash_bytes_sees_every_bit_and_the_length) {
         }
 }
 
-TEST(speed) {
-    const std::string s = pattern(size_t(8) << 20);
-    const auto gbs = [&](auto f) {
-        double best = 1e9;
-        for (int i = 0; i < 4; i++) {
-            const double start = now_seconds();
-            f();
-            best = std::min(best, now_seconds() - start);
-        }
-        return double(s.size()) / best / 1e9;
-    };
-    volatile uint64_t sink = 0;
-    const double crc = gbs([&] { sink = crc32c(0, s.data(), s.size()); });
-    const double hash = gbs([&] { sink = hash_bytes(s.data(), s.size(), 0); });
-    const double sha = gbs([&] { sink = sha256(s)[0]; });
-    std::printf("     GB/s: crc32c %.1f, hash_bytes %.1f, sha256 %.2f\n", crc, hash, sha);
-}
-
 TEST(reading_refuses_what_is_no_file) {
     Folder dir;
     expect_error(kExitNoInput, "No such file", [&] { InputFile(dir / "absent"); });
