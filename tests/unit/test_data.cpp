@@ -52,6 +52,18 @@ static Opened open_one(const std::string& data, int T = 4, const std::string& to
     return open_text(options_for(data, T, tokenizer));
 }
 
+// A table: a file's name, its content, and what is said of it, beside the name, when it is opened as a whole.
+struct BadFile { std::string name, content, part; };
+static void expect_bad_files(const std::vector<BadFile>& rows, const Tokenizer& tokenizer, int T) {
+    const Folder f;
+    for (const auto& [name, content, part] : rows) {
+        const Row row(name + " " + content);
+        const std::string path = f.add(name, content);
+        expect_error(kExitBadContent, part, [&] { open_whole(path, tokenizer, T); }, name);
+        unlink(path.c_str());
+    }
+}
+
 // All tokens of a dataset's shards, one after the other.
 static std::vector<int> all_tokens(const Dataset& d, int vocab = 1 << 30) {
     std::vector<int> all;
@@ -140,64 +152,57 @@ TEST(token_formats) {
     const std::string shard = f.add("l.bin", llmc_header(20240801, 7, uint32_t(llama.size())) + bytes_of(llama));
     const std::vector<int> ids(llama.begin(), llama.end());
     EXPECT(all_tokens(open_whole(shard, Tokenizer(), 4)) == ids, "tokens of 4 bytes");
-    make_directories(f.path + "/both");
+    make_directories(f / "both");
     f.add("both/a.bin", llmc(counting<uint16_t>(n)));
     f.add("both/b.bin", read_file(shard));
-    EXPECT(open_whole(f.path + "/both", Tokenizer(), 4).tokens == n + 6, "shards of both kinds");
-    make_directories(f.path + "/numpy");
+    EXPECT(open_whole(f / "both", Tokenizer(), 4).tokens == n + 6, "shards of both kinds");
+    make_directories(f / "numpy");
     f.add("numpy/a.npy", files[2].second);
     f.add("numpy/tokenizer.json", tokenizer_byte().to_json());
-    EXPECT(open_whole(f.path + "/numpy", Tokenizer(), 4).tokens == n, "a tokenizer.json beside them is no data");
-    const Opened data = open_one(f.path + "/a.bin", 4);
+    EXPECT(open_whole(f / "numpy", Tokenizer(), 4).tokens == n, "a tokenizer.json beside them is no data");
+    const Opened data = open_one(f / "a.bin", 4);
     EXPECT(data.vocab_size == 50257 && data.tokenizer.kind == Tokenizer::none, "vocabulary %d", data.vocab_size);
     EXPECT(data.train.tokens == 45 && data.val.tokens == 5, "cut at %d", int(data.train.tokens));
     EXPECT_EQ(all_tokens(data.val), std::vector<int>(want.begin() + 45, want.end()));
 }
 
 TEST(token_refusals) {
-    const Folder f;
     const std::string u16 = bytes_of(counting<uint16_t>(100));
-    const auto refused = [&](const char* name, const std::string& content, const char* part) {
-        const std::string path = f.add(name, content);
-        expect_error(kExitBadContent, part, [&] { open_whole(path, Tokenizer(), 4); });
-        expect_error(kExitBadContent, name,
-                     [&] { open_whole(path, Tokenizer(), 4); });  // and names the file
-        unlink(path.c_str());
-    };
-    refused("a.bin", llmc_header(20240520, 2, 100) + u16, "got version 2, want a header with version 1");
-    refused("a.bin", llmc_header(20240801, 1, 50) + u16, "got version 1, want a header with version 7");
-    refused("a.bin", llmc_header(20240801, 7, 100) + u16, "got 200 bytes of tokens, want 400 for 100 tokens");
-    refused("a.bin", llmc_header(20240520, 1, 101) + u16, "got 200 bytes of tokens, want 202 for 101 tokens");
-    refused("a.bin", llmc_header(20240520, 1, 99) + u16, "want 198");
-    refused("a.bin", llmc_header(20240520, 1, 0x80000064u) + u16,
-            "want 4,294,967,496");  // would wrap to 200 in 32 bits
-    refused("a.bin", llmc_header(20240520, 1, 100) + u16 + "x", "got 201 bytes");
-    refused("a.bin", llmc_header(20240520, 1, 0).substr(0, 1023), "want a header");
-    refused("a.bin", llmc_header(20240520, 1, 0).substr(0, 4), "want a header");
-    refused("a.bin", u16 + "x", "got 201 bytes of tokens, want 200");
-    refused("a.dat", u16, "neither text nor tokens");
-    refused("a.txt", std::string("\xff\xfeh\0i\0", 6), "want UTF-8 text");
-    refused("a.npy", "numpy", "got no header");
-    refused("a.npy", std::string("\x93NUMPY"), "got no header, want a .npy of version 1");
-    refused("a.npy", std::string("\x93NUMPY\x02\0\x10\0\0\0", 12) + u16, "version 1");
-    refused("a.npy", std::string("\x93NUMPY\x01\0\xff\xff", 10), "got no header");
-    refused("a.npy", std::string("\x93NUMPY\x01\0\x10", 9), "version 1");
-    for (const char* type : {">u2", "|u1", "<f4", "|O", "<u8", "<i4"})
-        refused("a.npy", npy_of(type, 100, u16), "one dimension of '<u2' or '<u4'");
     const std::string pair = "{'descr': [('a', '<u2'), ('b', '<u2')], 'fortran_order': False, 'shape': (50,), }";
-    refused("a.npy", npy(pair, u16), "one dimension of '<u2'");
-    for (const char* shape : {"(10, 10), }", "(), }", "(-1,), }", "(99999999999999999999,), }", "('9',)", "", "(100"})
-        refused("a.npy", npy(std::string("{'descr': '<u2', 'fortran_order': False, 'shape': ") + shape, u16),
-                "one dimension");
     const std::string huge = "{'descr': '<u2', 'fortran_order': False, 'shape': (9223372036854775907,), }";
-    refused("a.npy", npy(huge, u16), "overflows");  // * 2 wraps to 198
-    refused("a.npy", npy("{}", u16), "got {}");
-    refused("a.npy", npy_of("<u2", 101, u16), "got 200 bytes of tokens, want 202");
-    refused("a.npy", npy_of("<u2", 99, u16), "want 198");
-    refused("a.npy", npy_of("<u2", 4, bytes_of(counting<uint16_t>(4))), "got 4 validation tokens, want at least 5");
-    refused("a.bin", "", "got 0 validation tokens");
-    refused("a.bin", std::string(100, 'x'), "rename it to .txt");
-    refused("a.bin", llmc({7}), "got 1 validation tokens");
+    std::vector<BadFile> rows = {
+        {"a.bin", llmc_header(20240520, 2, 100) + u16, "got version 2, want a header with version 1"},
+        {"a.bin", llmc_header(20240801, 1, 50) + u16, "got version 1, want a header with version 7"},
+        {"a.bin", llmc_header(20240801, 7, 100) + u16, "got 200 bytes of tokens, want 400 for 100 tokens"},
+        {"a.bin", llmc_header(20240520, 1, 101) + u16, "got 200 bytes of tokens, want 202 for 101 tokens"},
+        {"a.bin", llmc_header(20240520, 1, 99) + u16, "want 198"},
+        {"a.bin", llmc_header(20240520, 1, 0x80000064u) + u16, "want 4,294,967,496"},  // would wrap to 200 in 32 bits
+        {"a.bin", llmc_header(20240520, 1, 100) + u16 + "x", "got 201 bytes"},
+        {"a.bin", llmc_header(20240520, 1, 0).substr(0, 1023), "want a header"},
+        {"a.bin", llmc_header(20240520, 1, 0).substr(0, 4), "want a header"},
+        {"a.bin", u16 + "x", "got 201 bytes of tokens, want 200"},
+        {"a.dat", u16, "neither text nor tokens"},
+        {"a.txt", std::string("\xff\xfeh\0i\0", 6), "want UTF-8 text"},
+        {"a.npy", "numpy", "got no header"},
+        {"a.npy", std::string("\x93NUMPY"), "got no header, want a .npy of version 1"},
+        {"a.npy", std::string("\x93NUMPY\x02\0\x10\0\0\0", 12) + u16, "version 1"},
+        {"a.npy", std::string("\x93NUMPY\x01\0\xff\xff", 10), "got no header"},
+        {"a.npy", std::string("\x93NUMPY\x01\0\x10", 9), "version 1"},
+        {"a.npy", npy(pair, u16), "one dimension of '<u2'"},
+        {"a.npy", npy(huge, u16), "overflows"},  // * 2 wraps to 198
+        {"a.npy", npy("{}", u16), "got {}"},
+        {"a.npy", npy_of("<u2", 101, u16), "got 200 bytes of tokens, want 202"},
+        {"a.npy", npy_of("<u2", 99, u16), "want 198"},
+        {"a.npy", npy_of("<u2", 4, bytes_of(counting<uint16_t>(4))), "got 4 validation tokens, want at least 5"},
+        {"a.bin", "", "got 0 validation tokens"},
+        {"a.bin", std::string(100, 'x'), "rename it to .txt"},
+        {"a.bin", llmc({7}), "got 1 validation tokens"}};
+    for (const char* type : {">u2", "|u1", "<f4", "|O", "<u8", "<i4"})
+        rows.push_back({"a.npy", npy_of(type, 100, u16), "one dimension of '<u2' or '<u4'"});
+    for (const char* shape : {"(10, 10), }", "(), }", "(-1,), }", "(99999999999999999999,), }", "('9',)", "", "(100"})
+        rows.push_back({"a.npy", npy(std::string("{'descr': '<u2', 'fortran_order': False, 'shape': ") + shape, u16),
+                        "one dimension"});
+    expect_bad_files(rows, Tokenizer(), 4);
 }
 
 template <class T> std::string spread(const std::vector<int>& ids) {
@@ -335,22 +340,21 @@ TEST(text_names_and_kinds) {
     const std::string text = random_text(100);
     for (const char* name : {"a.txt", "README", "code.cpp", "A.TXT", ".hidden"})
         EXPECT(open_one(f.add(name, text)).train.tokens == 90, "%s", name);
-    expect_error(kExitNoInput, "nothing.txt: no file is there", [&] { open_one(f.path + "/nothing.txt"); });
-    expect_error(kExitBadContent, "got 0 training tokens, want at least 5", [&] { open_one(f.add("c.txt", "")); });
-    expect_error(kExitBadContent, "got 0 training tokens", [&] { open_one(f.add("c.txt", "x")); });
-    expect_error(kExitBadContent, "got 4 training tokens", [&] { open_one(f.add("c.txt", "abcde")); });
-    expect_error(kExitBadContent, "got 2 validation tokens, want at least 5",
-                 [&] { open_one(f.add("c.txt", "0123456789abcd")); });
-    TextOptions o = options_for(f.path + "/c.txt");
+    expect_error(kExitNoInput, "nothing.txt: no file is there", [&] { open_one(f / "nothing.txt"); });
+    const Refusals few = {{"", "got 0 training tokens, want at least 5"}, {"x", "got 0 training tokens"},
+                          {"abcde", "got 4 training tokens"},
+                          {"0123456789abcd", "got 2 validation tokens, want at least 5"}};
+    expect_refusals(kExitBadContent, few, [&](const std::string& text) { open_one(f.add("c.txt", text)); });
+    TextOptions o = options_for(f / "c.txt");
     EXPECT_EQ(open_text(o, false).val.samples, 0);
     o.data = f.path + "/nothing.txt";
     expect_error(kExitNoInput, "nothing.txt", [&] { open_text(o); });
     if (getuid() != 0) {
         chmod(f.add("d.txt", text).c_str(), 0);
-        expect_error(kExitNoInput, "Permission denied", [&] { open_one(f.path + "/d.txt"); });
+        expect_error(kExitNoInput, "Permission denied", [&] { open_one(f / "d.txt"); });
     }
-    EXPECT_EQ(mkfifo((f.path + "/pipe").c_str(), 0600), 0);
-    expect_error(kExitNoInput, "pipe: got something else, want a regular file", [&] { open_one(f.path + "/pipe"); });
+    EXPECT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
+    expect_error(kExitNoInput, "pipe: got something else, want a regular file", [&] { open_one(f / "pipe"); });
 }
 
 static std::vector<int> joined(const std::vector<std::string>& documents, int eot = 256) {
@@ -370,10 +374,10 @@ TEST(documents_of_llama) {
     for (size_t at; (at = json.find(name)) != json.npos;) json.replace(at, name.size(), end);
     const std::string begin = "{\"id\":257,\"content\":\"<|begin_of_text|>\",\"special\":true},";
     json.insert(json.find("{\"id\":256"), begin);
-    make_directories(f.path + "/texts");
+    make_directories(f / "texts");
     const std::vector<std::string> documents = {"one <|end_of_text|>", "two <|begin_of_text|>", "three"};
     for (size_t k = 0; k < documents.size(); k++) f.add(format("texts/%zu.txt", k), documents[k]);
-    const Opened data = open_one(f.path + "/texts", 4, f.add("tokenizer.json", json));
+    const Opened data = open_one(f / "texts", 4, f.add("tokenizer.json", json));
     EXPECT(data.vocab_size == 258 && data.tokenizer.eot == 256, "%d tokens", data.vocab_size);
     std::vector<int> want = joined({documents[0], documents[1]});
     want.erase(want.begin());
@@ -390,13 +394,13 @@ TEST(folder_of_texts) {
     }
     f.add("005.txt", "");  // an empty file is no document
     f.add(".hidden", "not this");
-    make_directories(f.path + "/folder.txt");
+    make_directories(f / "folder.txt");
     f.add("folder.txt/inner.txt", "nor this");
     const Opened data = open_one(f.path);
     // 240 bytes, 216 for training: document 10 straddles, document 11 begins in the last tenth.
     EXPECT(all_tokens(data.train) == joined({documents.begin(), documents.end() - 1}), "train");
     EXPECT(all_tokens(data.val) == joined({documents.back()}), "val");
-    EXPECT(data.tokenizer.eot == 256 && open_one(f.path + "/07.txt", 1).tokenizer.eot == -1,
+    EXPECT(data.tokenizer.eot == 256 && open_one(f / "07.txt", 1).tokenizer.eot == -1,
            "documents have an end-of-text token, one text has none");
     TextOptions goes_on;
     goes_on.data = f.path + "/07.txt";
@@ -406,11 +410,11 @@ TEST(folder_of_texts) {
         goes_on.init.config = knows ? R"({"eos_token_id":256})" : R"({"eos_token_id":null})";
         EXPECT(open_text(goes_on).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
     }
-    EXPECT_EQ(open_one(f.path + "/0?.txt").train.tokens, 21 * 9);
-    EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
-    expect_error(kExitNoInput, "*.md: no file is there or matches it", [&] { open_one(f.path + "/*.md"); });
-    expect_error(kExitNoInput, "folder*: no file is there", [&] { open_one(f.path + "/folder*"); });
-    const Data all = open_one(f.path + "/*");  // the folder among the matches is not read
+    EXPECT_EQ(open_one(f / "0?.txt").train.tokens, 21 * 9);
+    EXPECT(open_one(f / "07.t*", 1).train.tokens == 18, "a glob of one file is one text");
+    expect_error(kExitNoInput, "*.md: no file is there or matches it", [&] { open_one(f / "*.md"); });
+    expect_error(kExitNoInput, "folder*: no file is there", [&] { open_one(f / "folder*"); });
+    const Data all = open_one(f / "*");  // the folder among the matches is not read
     EXPECT(all.train.hash == data.train.hash, "%s", all.train.description.c_str());
     f.add("tokens.bin", llmc({1, 2, 3}));
     expect_error(kExitBadContent, "tokens.bin: got an llm.c token shard, want text as ", [&] { open_one(f.path); });
@@ -432,7 +436,7 @@ TEST(validation_files) {
         const Opened data = open_one(path);
         EXPECT(data.train.tokens == 60 && data.val.tokens == 20 && all_tokens(data.val)[0] == 1000, "%s", path.c_str());
     }
-    EXPECT(open_one(f.path + "/val.bin", 1).train.tokens == 18, "alone it is data like any other");
+    EXPECT(open_one(f / "val.bin", 1).train.tokens == 18, "alone it is data like any other");
     shard("other.bin", 40, 2000);
     TextOptions o = options_for(f.path);
     o.val_data = f.path + "/other.bin";
@@ -487,7 +491,7 @@ TEST(splits_of_a_folder) {
     for (const Case& c : cases) {
         const Folder f;
         for (const char* file : c.files) {
-            make_directories(parent_folder(f.path + "/" + file));
+            make_directories(parent_folder(f / "" + file));
             f.add(file, "{\"text\": \"x\"}");
         }
         Source train = find_texts(f.path);
@@ -502,7 +506,7 @@ TEST(splits_of_a_folder) {
     const std::string said = open_one(f.path).train.description;
     EXPECT(said.ends_with("204 training and 50 validation tokens; 4 texts; training: a.txt, b.txt, c.txt and 1 more; "
                           "validation: dev.txt; not taken: LICENSE, test.txt"), "%s", said.c_str());
-    Source lone = find_texts(f.path + "/test.txt");
+    Source lone = find_texts(f / "test.txt");
     EXPECT(take_validation(&lone).files.empty() && lone.files.size() == 1, "a file that is named is data");
 }
 
@@ -530,25 +534,20 @@ TEST(jsonl) {
     EXPECT_EQ(all_tokens(open_whole(f.path, byte, 4)), joined(both));
     EXPECT(all_tokens(open_whole(f.add("mark.txt", "\xef\xbb\xbfwith a mark"), byte, 4)) ==
                tokens_of_text("with a mark"), "a byte order mark");
-    remove_tree(f.path + "/mark.txt");
-    data = open_one(f.path + "/b.jsonl", 1);  // a lone document is cut inside
+    remove_tree(f / "mark.txt");
+    data = open_one(f / "b.jsonl", 1);  // a lone document is cut inside
     EXPECT(all_tokens(data.train) == joined({"second fi"}) &&
                all_tokens(data.val) == tokens_of_text("le"));
 
-    const auto refused = [&](const char* content, const char* part) {
-        const std::string bad = f.add("bad.jsonl", content);
-        expect_error(kExitBadContent, part, [&] { open_whole(bad, byte, 1); });
-    };
-    refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n", "bad.jsonl: line 3: got the fields \"Text\", want text");
-    refused("{\"text\": 5}", "line 1: text: got 5");
-    refused("[\"text\"]", "record 1: got \"text\", want an object");
-    refused("{\"text\": \"a\"} x\n", "line 1: byte 14");
-    refused("{\"text\": \"a\"}\n{\"text\": \"cut", "line 2: byte 13");
-    refused("{\"text\": \"\\ud83d\"}", "surrogate");
-    refused("{\"text\": \"caf\xe9\"}", "UTF-8");
-    refused("{\"text\": \"a\", \"text\": \"b\"}", "twice");
-    refused("\n \r\n", "got 0 validation tokens");
-    refused("{\"text\": \"\"}\n", "got 0 validation tokens");
+    const Refusals bad = {
+        {"{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n", "bad.jsonl: line 3: got the fields \"Text\", want text"},
+        {R"({"text": 5})", "line 1: text: got 5"}, {R"(["text"])", "record 1: got \"text\", want an object"},
+        {"{\"text\": \"a\"} x\n", "line 1: byte 14"}, {"{\"text\": \"a\"}\n{\"text\": \"cut", "line 2: byte 13"},
+        {R"({"text": "\ud83d"})", "surrogate"}, {"{\"text\": \"caf\xe9\"}", "UTF-8"},
+        {R"({"text": "a", "text": "b"})", "twice"}, {"\n \r\n", "got 0 validation tokens"},
+        {"{\"text\": \"\"}\n", "got 0 validation tokens"}};
+    const auto open = [&](const std::string& content) { open_whole(f.add("bad.jsonl", content), byte, 1); };
+    expect_refusals(kExitBadContent, bad, open);
 }
 
 TEST(json_under_any_name) {
@@ -562,7 +561,7 @@ TEST(json_under_any_name) {
                                         "[\n" + a + ",\n" + b + "\n]\n", "\n [ " + a + "," + b + "\n] "}) {
             const Dataset d = open_whole(f.add(name, text), byte, 4);
             EXPECT(all_tokens(d) == want, "%s: %s", name, text.c_str());
-            EXPECT(find_texts(f.path + "/" + name).format == Format::jsonl, "%s", name);
+            EXPECT(find_texts(f / "" + name).format == Format::jsonl, "%s", name);
         }
     EXPECT(all_tokens(open_whole(f.add("one", b), byte, 2)) == joined({"two"}), "one object over several lines");
     const std::string turns = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
@@ -590,54 +589,49 @@ TEST(text_that_begins_with_a_bracket) {
 }
 
 TEST(what_is_no_text) {
-    const Folder f;
-    const auto refused = [&](const char* name, const std::string& content, const char* part) {
-        const std::string path = f.add(name, content);
-        expect_error(kExitBadContent, part, [&] { open_whole(path, tokenizer_byte(), 1); });
-        expect_error(kExitBadContent, name, [&] { open_whole(path, tokenizer_byte(), 1); });
-    };
-    refused("package.json", "{\n  \"name\": \"x\",\n  \"version\": \"1\"\n}\n",
-            "fields \"name, version\", want text, messages, prompt or instruction; a file of another name");
-    refused("map.json", "{\"type\": \"FeatureCollection\", \"features\": []}",
-            "line 1: got the fields \"type, features\"");
-    refused("wrapped.json", "{\"data\": [\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]}", "got the fields \"data\"");
-    refused("numbers.json", "[1, 2]", "record 1: got 1, want an object");
-    refused("texts.json", "[\"a\", \"b\"]", "record 1: got \"a\", want an object");
-    refused("half.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", "byte");
-    refused("two.json", "{\n\"text\": \"a\"\n}\n{\n\"text\": \"b\"\n}\n", "byte 16: got \"{\"");
-    refused("mixed.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", "record 2: got the fields \"title\"");
-    refused("comment.json", "// a comment\n{\"text\": \"a\"}", "byte 0");
-    refused("empty.json", "[]", "got 0 validation tokens");
-    refused("a.csv", "id,text\n1,abc\n", "got a table");
-    refused("a.TSV", "id\ttext\n1\tabc\n", "got a table");
-    refused("a.jsonl.gz", "\x1f\x8b\x08...", "got a gzip file, want the text in it: build/prep");
-    refused("a.jsonl.zst", "\x28\xb5\x2f\xfd...", "got a zstd file, want the text in it: build/prep");
-    refused("train-00000-of-00001.parquet", "PAR1...", "got a Parquet file");
-    refused("a.arrow", "ARROW1...", "got an Arrow file");
-    refused("b.arrow", "\xff\xff\xff\xff...", "got an Arrow file");
-    refused("a.zip", "PK\3\4...", "got a zip file");
-    refused("a.txt", "\xff\xfe" "a", "got UTF-16");
+    expect_bad_files({
+        {"package.json", "{\n  \"name\": \"x\",\n  \"version\": \"1\"\n}\n",
+         "fields \"name, version\", want text, messages, prompt or instruction; a file of another name"},
+        {"map.json", "{\"type\": \"FeatureCollection\", \"features\": []}",
+         "line 1: got the fields \"type, features\""},
+        {"wrapped.json", "{\"data\": [\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]}", "got the fields \"data\""},
+        {"numbers.json", "[1, 2]", "record 1: got 1, want an object"},
+        {"texts.json", "[\"a\", \"b\"]", "record 1: got \"a\", want an object"},
+        {"half.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", "byte"},
+        {"two.json", "{\n\"text\": \"a\"\n}\n{\n\"text\": \"b\"\n}\n", "byte 16: got \"{\""},
+        {"mixed.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", "record 2: got the fields \"title\""},
+        {"comment.json", "// a comment\n{\"text\": \"a\"}", "byte 0"},
+        {"empty.json", "[]", "got 0 validation tokens"},
+        {"a.csv", "id,text\n1,abc\n", "got a table"},
+        {"a.TSV", "id\ttext\n1\tabc\n", "got a table"},
+        {"a.jsonl.gz", "\x1f\x8b\x08...", "got a gzip file, want the text in it: build/prep"},
+        {"a.jsonl.zst", "\x28\xb5\x2f\xfd...", "got a zstd file, want the text in it: build/prep"},
+        {"train-00000-of-00001.parquet", "PAR1...", "got a Parquet file"},
+        {"a.arrow", "ARROW1...", "got an Arrow file"},
+        {"b.arrow", "\xff\xff\xff\xff...", "got an Arrow file"},
+        {"a.zip", "PK\3\4...", "got a zip file"},
+        {"a.txt", "\xff\xfe" "a", "got UTF-16"}}, tokenizer_byte(), 1);
 }
 
 TEST(what_is_not_utf8) {
     const Folder f;
-    const auto refused = [&](const char* content, const char* part) {
-        const std::string path = f.add("a.txt", std::string(20, '.') + "\n" + content);
-        for (const char* tokenizer : {"byte", "char", "bpe:300"})
-            expect_error(kExitBadContent, part, [&] { open_one(path, 1, tokenizer); });
-    };
-    refused("caf\xe9 noir", "a.txt: line 2: byte 24: got e9, want UTF-8");                // cp1252
-    refused("\xc4\xe3\xba\xc3", "line 2: byte 21: got c4");                               // GBK
-    refused("\x93\xfa\x96\x7b", "byte 21: got 93");                                       // Shift-JIS
-    refused("\xb3\xae", "byte 21: got b3");                                               // EUC-KR
-    refused("\xf0\xd2\xc9", "byte 21: got f0");                                           // KOI8-R
-    refused("\xe6\x97", "byte 21: got e6");                                               // cut in a character
-    refused("\n\nab\xf0\x9f\x98", "line 4: byte 25: got f0");
-    refused("\x80 alone", "byte 21: got 80");
-    refused("\xc0\xaf overlong", "byte 21: got c0");
-    refused("\xed\xa0\x80 a surrogate", "byte 21: got ed");
-    refused("\xf4\x90\x80\x80 beyond", "byte 21: got f4");
-    refused("caf\xc3\xa9 \xe9", "byte 27: got e9");
+    const Refusals rows = {
+        {"caf\xe9 noir", "a.txt: line 2: byte 24: got e9, want UTF-8"},     // cp1252
+        {"\xc4\xe3\xba\xc3", "line 2: byte 21: got c4"},     // GBK
+        {"\x93\xfa\x96\x7b", "byte 21: got 93"},     // Shift-JIS
+        {"\xb3\xae", "byte 21: got b3"},     // EUC-KR
+        {"\xf0\xd2\xc9", "byte 21: got f0"},     // KOI8-R
+        {"\xe6\x97", "byte 21: got e6"},     // cut in a character
+        {"\n\nab\xf0\x9f\x98", "line 4: byte 25: got f0"},
+        {"\x80 alone", "byte 21: got 80"},
+        {"\xc0\xaf overlong", "byte 21: got c0"},
+        {"\xed\xa0\x80 a surrogate", "byte 21: got ed"},
+        {"\xf4\x90\x80\x80 beyond", "byte 21: got f4"},
+        {"caf\xc3\xa9 \xe9", "byte 27: got e9"}};
+    for (const char* tokenizer : {"byte", "char", "bpe:300"})
+        expect_refusals(kExitBadContent, rows, [&](const std::string& content) {
+            open_one(f.add("a.txt", std::string(20, '.') + "\n" + content), 1, tokenizer);
+        });
 }
 
 // ---------------------------------------------------------------------------------------------------------- tokenizers
@@ -651,13 +645,13 @@ TEST(char_tokenizer_knows_every_symbol) {
     EXPECT(data.vocab_size == 10 && data.train.tokens + data.val.tokens == text.size(), "vocabulary %d",
            data.vocab_size);
     EXPECT(all_tokens(data.train)[4] == 4 && all_tokens(data.val).back() == 5, "ids by code point");
-    TextOptions o = options_for(f.path + "/a.txt", 4, "char");
+    TextOptions o = options_for(f / "a.txt", 4, "char");
     o.val_data = f.add("val.txt", "QQQQQabcdeQQ");
     data = open_text(o);
     EXPECT(data.vocab_size == 11 && data.val.tokens == 12 && data.train.tokens == text.size(), "vocabulary %d",
            data.vocab_size);
     f.add("b.jsonl", "{\"text\": \"abcab\"}\n{\"text\": \"defgh\"}\n");
-    data = open_one(f.path + "/b.jsonl", 4, "char");  // no end of text: documents follow each other directly
+    data = open_one(f / "b.jsonl", 4, "char");  // no end of text: documents follow each other directly
     EXPECT(data.vocab_size == 8 && data.train.tokens == 5 && data.val.tokens == 5, "documents");
 }
 
@@ -783,15 +777,15 @@ TEST(hash_is_of_the_content) {
     const std::string text = random_text(100000);
     const std::string a = open_one(f.add("a.txt", text)).train.hash;
     EXPECT(a == open_one(g.add("elsewhere.md", text)).train.hash && a.size() == 16, "the name does not count");
-    std::set<std::string> seen = {a, open_one(f.path + "/a.txt").val.hash};
+    std::set<std::string> seen = {a, open_one(f / "a.txt").val.hash};
     for (size_t at : {0, 50000, 65536, 99999}) {
         std::string other = text;
         other[at] ^= 1;
         seen.insert(open_one(f.add("a.txt", other)).train.hash);
     }
     seen.insert(open_one(f.add("a.txt", text), 4, "char").train.hash);
-    seen.insert(open_one(f.path + "/a.txt", 4, "bpe:300").train.hash);
-    TextOptions o = options_for(f.path + "/a.txt");
+    seen.insert(open_one(f / "a.txt", 4, "bpe:300").train.hash);
+    TextOptions o = options_for(f / "a.txt");
     o.val_data = g.path + "/elsewhere.md";
     seen.insert(open_text(o).train.hash);  // not the same tokens: nothing was cut off
     EXPECT_EQ(seen.size(), 9);
@@ -827,7 +821,7 @@ TEST(shards_are_held_to_the_manifest) {
     const std::string second = f.path + "/train_000001.bin", good = read_file(second);
     f.add("prep.json", "{}");
     refused("a part of the shards, want all");
-    unlink((f.path + "/prep.json").c_str());
+    unlink((f / "prep.json").c_str());
     manifest(257);
     EXPECT(open().train.tokens == 135 && open("/train_000001.bin").train.tokens == 45, "whole, and a shard of it");
     for (const size_t at : {1024ul, 1100ul, 1123ul}) {
@@ -844,7 +838,7 @@ TEST(shards_are_held_to_the_manifest) {
     f.add("train_000001.bin", good);
     f.add("train_000007.bin", good);
     refused("train_000007.bin: got a file that manifest.json does not list");
-    unlink((f.path + "/train_000007.bin").c_str());
+    unlink((f / "train_000007.bin").c_str());
     manifest(300);
     expect_error(kExitBadContent, "tokenizer.json: got 257 tokens, want 300", [&] { open(); });
     f.add("manifest.json", "{\"name\":\"of another program\"}");
@@ -864,7 +858,7 @@ TEST(a_folder_of_a_script) {
     expect_error(kExitBadContent, "got raw tokens, want a numpy array", [&] { open_one(f.path); });
     f.add("a.npy", npy_of("<u4", 50, bytes_of(counting<uint32_t>(50))));
     f.add("b.npy", npy_of("<u4", 30, bytes_of(counting<uint32_t>(30, 100))));
-    unlink((f.path + "/b.u32.bin").c_str());
+    unlink((f / "b.u32.bin").c_str());
     f.add("manifest.json", R"({"vocab_size":200,"train":{"shards":[{"file":"b.npy","tokens":30}]},)"
           R"("val":{"shards":[{"file":"a.npy","tokens":50}]}})");
     const Opened data = open_one(f.path);
@@ -881,7 +875,8 @@ TEST(damaged_folders) {
     const std::string folder = prepare(options_for(f.add("a.txt", random_text(1000))), f.path + "/cache", [] {});
     const std::string manifest = folder + "/manifest.json", good = read_file(manifest);
     EXPECT_EQ(read_data(folder, 4).train.tokens, 900);
-    const auto refused = [&](const char* key, const char* value, const char* part) {
+    const auto refused = [&](const char* key, const std::string& value, const char* part) {
+        const Row row(key + value);
         const size_t at = good.find(key), from = at + std::string(key).size();
         std::string bad = good;
         bad.replace(from, good.find_first_of(",}", from) - from, value);
@@ -889,14 +884,15 @@ TEST(damaged_folders) {
         expect_error(kExitBadContent, part, [&] { read_data(folder, 4); });
         write_file_atomic(manifest, good);
     };
-    for (const char* number : {"0", "1001", "9223372036854775808", "18446744073709551615"})
-        refused("\"tokens\":", number, "tokens.bin: got 1,000 tokens");
-    refused("\"begin\":", "18446744073709551615", "tokens.bin: got 1,000 tokens");
-    refused("\"offset\":", "18446744073709551615", "tokens.bin: got 0 tokens");
-    for (const char* width : {"0", "1", "3", "18446744073709551615"}) refused("\"width\":", width, "width");
-    refused("\"vocab_size\":", "1000000000", "vocab_size: got 1000000000, want 257");
-    refused("\"shards\":[", "1", "");
-    refused("\"hash\":", "7", "hash");
+    const std::string most = "18446744073709551615";
+    const struct { const char* key; std::vector<std::string> values; const char* part; } rows[] = {
+        {"\"tokens\":", {"0", "1001", "9223372036854775808", most}, "tokens.bin: got 1,000 tokens"},
+        {"\"begin\":", {most}, "tokens.bin: got 1,000 tokens"}, {"\"offset\":", {most}, "tokens.bin: got 0 tokens"},
+        {"\"width\":", {"0", "1", "3", most}, "width"},
+        {"\"vocab_size\":", {"1000000000"}, "vocab_size: got 1000000000, want 257"},
+        {"\"shards\":[", {"1"}, ""}, {"\"hash\":", {"7"}, "hash"}};
+    for (const auto& [key, values, part] : rows)
+        for (const std::string& value : values) refused(key, value, part);
     const std::string cut = good.substr(0, good.size() / 2);
     write_file_atomic(manifest, cut);
     expect_error(kExitBadContent, "manifest.json: byte", [&] { read_data(folder, 4); });
@@ -962,10 +958,8 @@ TEST(many_shards) {
     const Folder f;
     const std::string shard = llmc(counting<uint16_t>(10));
     for (int i = 0; i < 2000; i++) f.add(format("%05d.bin", i), shard);
-    const double start = now_seconds();
     const Opened data = open_one(f.path);
     EXPECT(data.train.samples > 0 && data.train.tokens == 18000, "%d tokens", int(data.train.tokens));
-    std::printf("     2,000 shards in %.2f s\n", now_seconds() - start);
 }
 
 TEST(tinyshakespeare) {
@@ -1009,8 +1003,7 @@ TEST(built_in_stories) {
     expect_error(kExitBadContent, "want at least 16777217", [&] { open_one("", 1 << 24); });
 }
 
-// ------------------------------------------------------------------------------------------------------------ the
-// loader
+// ------------------------------------------------------------------------------------------------------- the loader
 
 static Sampler sampler_of(const Dataset& d, bool torch, int B, int G, int R) {
     Sampler s;
@@ -1065,9 +1058,6 @@ TEST(loader_passes_errors_on) {
     const std::string path = f.add("a.bin", llmc(tokens));
     const Opened data = open_one(path);
     const Sampler sampler = sampler_of(data.train, false, 1, 8, 1);
-    int bad = 0;  // the number of the batch with the bad token
-    for (; bad < 60 && sampler.index(uint64_t(bad / 8), bad % 8, 0) != 50; bad++) {
-    }
     tokens[50 * 4 + 2] = 60000;
     f.add("a.bin", llmc(tokens));
     BatchLoader loader(data.train, sampler, data.vocab_size, 0, 8, 0);
