@@ -106,23 +106,22 @@ TEST(token_across_the_border) {
 }
 
 TEST(refusals) {
-    const auto refused = [](const std::string& part, const std::string& line) {
-        expect_error(kExitBadContent, part, [&] { parse(line); });
-    };
-    refused("f: line 3: messages[1]: role: got \"assistent\", want system, user or assistant; did you mean assistant?",
-            R"({"messages":[{"role":"user","content":"a"},{"role":"assistent","content":"b"}]})");
-    refused("got \"bot\", want system, user or assistant", R"({"messages":[{"role":"bot","content":"a"}]})");
-    refused("messages[0]: role: got \"tool\"", R"({"messages":[{"role":"tool","content":"a"}]})");
-    refused("messages[0]: content: got null", R"({"messages":[{"role":"user","content":null}]})");
-    refused("messages[0]: content: got nothing", R"({"messages":[{"role":"user"}]})");
-    refused("role", R"({"messages":[{"content":"a"}]})");
-    refused("want parts of type text", R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})");
-    refused("got no turn of the assistant", R"({"messages":[]})");
-    refused("got no turn of the assistant", R"({"messages":[{"role":"user","content":"a"}]})");
-    refused("messages: got \"x\", want a list of turns", R"({"messages":"x"})");
-    refused("completion", R"({"prompt":"a"})");
-    refused("completion", R"({"prompt":"a","completion":3})");
-    refused("output", R"({"instruction":"a"})");
+    const Refusals rows = {
+        {R"({"messages":[{"role":"user","content":"a"},{"role":"assistent","content":"b"}]})",
+         "f: line 3: messages[1]: role: got \"assistent\", want system, user or assistant; did you mean assistant?"},
+        {R"({"messages":[{"role":"bot","content":"a"}]})", "got \"bot\", want system, user or assistant"},
+        {R"({"messages":[{"role":"tool","content":"a"}]})", "messages[0]: role: got \"tool\""},
+        {R"({"messages":[{"role":"user","content":null}]})", "messages[0]: content: got null"},
+        {R"({"messages":[{"role":"user"}]})", "messages[0]: content: got nothing"},
+        {R"({"messages":[{"content":"a"}]})", "role"},
+        {R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})", "want parts of type text"},
+        {R"({"messages":[]})", "got no turn of the assistant"},
+        {R"({"messages":[{"role":"user","content":"a"}]})", "got no turn of the assistant"},
+        {R"({"messages":"x"})", "messages: got \"x\", want a list of turns"},
+        {R"({"prompt":"a"})", "completion"},
+        {R"({"prompt":"a","completion":3})", "completion"},
+        {R"({"instruction":"a"})", "output"}};
+    expect_refusals(kExitBadContent, rows, parse);
 }
 
 // What Jinja 3.1.6 renders, with trim_blocks and lstrip_blocks, of a user's turn and an answer.
@@ -167,60 +166,63 @@ TEST(jinja) {
 
 TEST(jinja_refusals) {
     const std::vector<JinjaTurn> turns = {{U"user", U"Hi"}};
+    const auto render = [&](const std::string& jinja) { Jinja(jinja, "t", {}).render(turns, 1, false); };
     const auto refused = [&](const std::string& part, const std::string& jinja) {
-        expect_error(kExitBadContent, part, [&] { Jinja(jinja, "t", {}).render(turns, 1, false); });
+        expect_refusals(kExitBadContent, {{jinja, part}}, render);
     };
-    refused("t: line 2: got the filter tojson, want", "\n{{ messages | tojson }}");
-    refused("line 1: got the test divisibleby", "{{ 4 is divisibleby(2) }}");
-    refused("line 1: got the test odd", "{{ 4 is odd }}");
-    refused("the method title", "{{ 'a'.title() }}");
-    refused("the statement include", "{% include 'x' %}");
-    refused("the statement filter", "{% if false %}{% filter trim %}{% endfilter %}{% endif %}");
-    refused("the variable cycler", "{{ cycler('a') }}");
-    refused("a member of undefined x", "{{ x.y }}");
-    refused("a loop over none", "{% for t in tools %}{% endfor %}");
-    refused("no endif", "{% if true %}a");
-    refused("got \"no system turn\", want turns", "{{ raise_exception('no system turn') }}");
-    refused("today's date (strftime_now)", "{{ strftime_now('%d %b %Y') }}");
-    refused("upper or lower case of a letter that is not English", "{{ 'é' | upper }}");
-    refused("the escape \\u", "{{ '\\u00e9' }}");
-    refused("got the number 1,", "{{ 1.5 }}");
-    refused("a list", "{{ messages }}");
-    refused("loop.depth", "{% for m in messages %}{{ loop.depth }}{% endfor %}");
-    refused("the filter safe", "{{ 'a' | safe + '<' }}");       // which Jinja writes as &lt;
-    refused("a dict", "{{ {1: 2} }}");
-    refused("a text without its closing quote", "{{ 'a }}");
-    refused("a tag that does not end", "{{ a ");
-    refused("a comment that does not end", "{# a ");
-    // Jinja has these, and few templates need them.
-    refused("the statement break", "{% for m in messages %}{% break %}{% endfor %}");
-    refused("a block of set", "{% set x %}a{% endset %}");
-    refused("else in a loop", "{% for m in messages %}{% else %}{% endfor %}");
-    refused("a loop with a condition", "{% for m in messages if m.role %}{% endfor %}");
-    refused("several names", "{% for a, b in messages %}{% endfor %}");
-    refused("the macro f", "{% macro f() %}a{% endmacro %}{{ f() }}");
-    refused("loop.previtem", "{% for m in messages %}{{ loop.previtem }}{% endfor %}");
-    refused("a comparison of a dict", "{{ messages[0] == messages[0] }}");
-    refused("a slice of a text", "{{ 'ab'[1:] }}");
-    refused("a slice of a list", "{{ messages[::2] }}");
-    refused("such a filter selectattr", "{{ messages | selectattr('role', 'equalto', 'user') }}");
-    refused("the filter capitalize", "{{ 'a' | capitalize }}");
-    refused("the method get of a dict", "{{ messages[0].get('role') }}");
-    refused("without a call the method items of a dict", "{% if messages[0].items %}a{% endif %}");
-    refused("without a call the method strip of a text", "{{ messages[0]['role'].strip }}");
-    refused("without a call the method count of a list", "{{ messages['count'] }}");
-    refused("the variable range", "{% for i in range(3) %}{% endfor %}");
-    refused("the test eq of something", "{{ 1 is eq 1 }}");
-    refused("== where }} belongs", "{{ 1 == 1 == 1 }}");
-    refused("the filter length", "{{ namespace(a=1) | length }}");
-    refused("the filter length", "{% for m in messages %}{{ loop | length }}{% endfor %}");
-    refused("a member set of a namespace", "{% for m in messages %}{% set loop.last = 1 %}{% endfor %}");
-    // What a hostile template could do is bounded.
-    refused("in a namespace a namespace", "{% set n = namespace(a=1) %}{% set n.a = n %}");
-    refused("in a list a namespace", "{% set n = namespace(a=1) %}{% set n.a = [n] %}");
-    refused("in a list a list", "{% set n = namespace(a=[]) %}{% set n.a = [n.a] %}");
-    refused("more than 100 levels", "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}");
-    refused("more than 100 levels", "{{ " + std::string(100000, '-') + "1 }}");
+    const Refusals rows = {
+        {"\n{{ messages | tojson }}", "t: line 2: got the filter tojson, want"},
+        {"{{ 4 is divisibleby(2) }}", "line 1: got the test divisibleby"},
+        {"{{ 4 is odd }}", "line 1: got the test odd"},
+        {"{{ 'a'.title() }}", "the method title"},
+        {"{% include 'x' %}", "the statement include"},
+        {"{% if false %}{% filter trim %}{% endfilter %}{% endif %}", "the statement filter"},
+        {"{{ cycler('a') }}", "the variable cycler"},
+        {"{{ x.y }}", "a member of undefined x"},
+        {"{% for t in tools %}{% endfor %}", "a loop over none"},
+        {"{% if true %}a", "no endif"},
+        {"{{ raise_exception('no system turn') }}", "got \"no system turn\", want turns"},
+        {"{{ strftime_now('%d %b %Y') }}", "today's date (strftime_now)"},
+        {"{{ 'é' | upper }}", "upper or lower case of a letter that is not English"},
+        {"{{ '\\u00e9' }}", "the escape \\u"},
+        {"{{ 1.5 }}", "got the number 1,"},
+        {"{{ messages }}", "a list"},
+        {"{% for m in messages %}{{ loop.depth }}{% endfor %}", "loop.depth"},
+        {"{{ 'a' | safe + '<' }}", "the filter safe"},       // which Jinja writes as &lt;
+        {"{{ {1: 2} }}", "a dict"},
+        {"{{ 'a }}", "a text without its closing quote"},
+        {"{{ a ", "a tag that does not end"},
+        {"{# a ", "a comment that does not end"},
+        // Jinja has these, and few templates need them.
+        {"{% for m in messages %}{% break %}{% endfor %}", "the statement break"},
+        {"{% set x %}a{% endset %}", "a block of set"},
+        {"{% for m in messages %}{% else %}{% endfor %}", "else in a loop"},
+        {"{% for m in messages if m.role %}{% endfor %}", "a loop with a condition"},
+        {"{% for a, b in messages %}{% endfor %}", "several names"},
+        {"{% macro f() %}a{% endmacro %}{{ f() }}", "the macro f"},
+        {"{% for m in messages %}{{ loop.previtem }}{% endfor %}", "loop.previtem"},
+        {"{{ messages[0] == messages[0] }}", "a comparison of a dict"},
+        {"{{ 'ab'[1:] }}", "a slice of a text"},
+        {"{{ messages[::2] }}", "a slice of a list"},
+        {"{{ messages | selectattr('role', 'equalto', 'user') }}", "such a filter selectattr"},
+        {"{{ 'a' | capitalize }}", "the filter capitalize"},
+        {"{{ messages[0].get('role') }}", "the method get of a dict"},
+        {"{% if messages[0].items %}a{% endif %}", "without a call the method items of a dict"},
+        {"{{ messages[0]['role'].strip }}", "without a call the method strip of a text"},
+        {"{{ messages['count'] }}", "without a call the method count of a list"},
+        {"{% for i in range(3) %}{% endfor %}", "the variable range"},
+        {"{{ 1 is eq 1 }}", "the test eq of something"},
+        {"{{ 1 == 1 == 1 }}", "== where }} belongs"},
+        {"{{ namespace(a=1) | length }}", "the filter length"},
+        {"{% for m in messages %}{{ loop | length }}{% endfor %}", "the filter length"},
+        {"{% for m in messages %}{% set loop.last = 1 %}{% endfor %}", "a member set of a namespace"},
+        // What a hostile template could do is bounded.
+        {"{% set n = namespace(a=1) %}{% set n.a = n %}", "in a namespace a namespace"},
+        {"{% set n = namespace(a=1) %}{% set n.a = [n] %}", "in a list a namespace"},
+        {"{% set n = namespace(a=[]) %}{% set n.a = [n.a] %}", "in a list a list"},
+        {"{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}", "more than 100 levels"},
+        {"{{ " + std::string(100000, '-') + "1 }}", "more than 100 levels"}};
+    expect_refusals(kExitBadContent, rows, render);
     std::string nested;
     for (int i = 0; i < 1000; i++) nested += "{% if true %}";
     refused("more than 100 levels", nested);
@@ -255,18 +257,13 @@ TEST(templates) {
     EXPECT_EQ(choose_chat_template("llama3", {.chat_template = "[INST]"}, "").key, "llama3");
     EXPECT_EQ(by_template(kTurns, kHi), hi);
     // SmolLM2's and Qwen2's default system turn, with real line feeds, in a variable, and with an apostrophe.
-    EXPECT(
-        by_template("{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ \"<|im_start|>system\nMate's "
-                    "helper.<|im_end|>\n\" }}{% endif %}{% endfor %}" +
-                        kTurns,
-                    kHi) == help + hi,
-        "a default");
-    EXPECT(
-        by_template("{% set s = \"Mate's helper.\" if messages[0].role != 'system' else '' %}{{ '<|im_start|>system\n' "
-                    "~ s ~ '<|im_end|>\n' }}" +
-                        kTurns,
-                    kHi) == help + hi,
-        "a default in a variable");
+    const std::string a_default =
+        "{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ \"<|im_start|>system\nMate's helper."
+        "<|im_end|>\n\" }}{% endif %}{% endfor %}";
+    const std::string in_a_variable =
+        "{% set s = \"Mate's helper.\" if messages[0].role != 'system' else '' %}{{ '<|im_start|>system\n' ~ s ~ "
+        "'<|im_end|>\n' }}";
+    for (const std::string& form : {a_default, in_a_variable}) EXPECT_EQ(by_template(form + kTurns, kHi), help + hi);
     EXPECT(by_template("{{ bos_token }}" + kTurns, kHi, R"({"bos_token":{"content":"<|endoftext|>"}})") == "256 " + hi,
            "bos_token");
     // Only what the template writes is a control token.

@@ -38,11 +38,9 @@ TEST(crc32c_vectors) {
     // RFC 3720, B.4: 32 zeros, 32 times 0xFF, 0..31, 31..0; and the customary check value.
     std::string zeros(32, '\0'), ones(32, '\xff'), up(32, '\0'), down(32, '\0');
     for (int i = 0; i < 32; i++) up[size_t(i)] = char(i), down[size_t(i)] = char(31 - i);
-    const struct {
-        std::string text;
-        uint32_t want;
-    } cases[] = {{"", 0},          {"123456789", 0xe3069283}, {zeros, 0x8a9136aa}, {ones, 0x62a8ab43},
-                 {up, 0x46dd794e}, {down, 0x113fdb5c}};
+    const struct { std::string text; uint32_t want; } cases[] = {
+        {"", 0}, {"123456789", 0xe3069283}, {zeros, 0x8a9136aa}, {ones, 0x62a8ab43}, {up, 0x46dd794e},
+        {down, 0x113fdb5c}};
     for (const auto& c : cases) {
         const uint32_t got = crc32c(0, c.text.data(), c.text.size());
         EXPECT_EQ(got, c.want);
@@ -77,14 +75,12 @@ TEST(sha256_vectors) {
         return hex;
     };
     // FIPS 180-4's examples: "", "abc", 448 bits, a million times a.
-    const struct {
-        std::string text;
-        const char* want;
-    } cases[] = {{"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-                 {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
-                 {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-                  "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
-                 {std::string(1000000, 'a'), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"}};
+    const struct { std::string text; const char* want; } cases[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {std::string(1000000, 'a'), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"}};
     for (const auto& c : cases) EXPECT(sha(c.text) == c.want, "%zu bytes: %s", c.text.size(), sha(c.text).c_str());
 }
 
@@ -295,17 +291,13 @@ TEST(signals_do_not_lose_bytes) {
     const itimerval often{{0, 200}, {0, 200}}, never{};
     setitimer(ITIMER_REAL, &often, nullptr);
     const std::string s = pattern(size_t(4) << 20);
-    std::string error;
-    try {
+    {
         FileWriter file(dir / "f");
         file.write(s.data(), s.size());
         file.finish();
-    } catch (const Error& e) {
-        error = e.message;
     }
     setitimer(ITIMER_REAL, &never, nullptr);
     sigaction(SIGALRM, &old, nullptr);
-    EXPECT(error.empty(), "%s", error.c_str());
     EXPECT_EQ(read_file(dir / "f"), s);
 }
 

@@ -31,13 +31,9 @@ Options resolve_line(const std::string& line, bool gpu = false) {
     resolve_options(&o, gpu);
     return o;
 }
+void resolve_line_only(const std::string& line) { resolve_line(line); }
 void refused(const std::string& line, const std::string& message) {
-    try {
-        expect_error(kExitUsage, message, [&] { resolve_line(line); });
-    } catch (TestFailure& f) {
-        f.message = "\"" + line + "\": " + f.message;
-        throw;
-    }
+    expect_refusals(kExitUsage, {{line, message}}, resolve_line_only);
 }
 
 // All options, as --help lists them. own: without those that a model, an optimizer, a schedule or a reduction has.
@@ -170,7 +166,7 @@ TEST(refused_arguments) {
             expect_error(kExitUsage, std::string(name, strlen(name) - 1) + ": got ",
                          [&] { parse({name + std::string(bad)}); });
     expect_error(kExitUsage, "got nothing", [&] { parse({"--lr="}); });
-    const struct { const char *line, *keyword; } cases[] = {
+    const Refusals cases = {
         {"--keep 3e9", "--keep"}, {"--seed 18446744073709551616", "--seed"}, {"--seed -1", "--seed"},
         {"--steps 1e17", "--steps"}, {"--prompt=", "got nothing"}, {"--steps 18446744073709551615", "--steps"},
         {"--dropout 1", "< 1"}, {"--dropout 0.99999999999", "< 1"}, {"--beta2 1.0", "< 1"},
@@ -182,7 +178,7 @@ TEST(refused_arguments) {
         {"--force --force=off", "two values"}, {"--seq_len 4 --seq-len 4", "two values"}, {"--force=1", "got 1"},
         {"--no-lr", "unknown option --no-lr"}, {"--=3", "unknown option --"}, {"-5", "unknown option -5"},
         {"train x", "want none"}};
-    for (const auto& c : cases) refused(c.line, c.keyword);
+    expect_refusals(kExitUsage, cases, resolve_line_only);
     // A pasted file does not fill the screen.
     for (const std::string& first : {std::string("--lr"), "--" + std::string(100000, 'x')}) {
         try {
@@ -194,7 +190,7 @@ TEST(refused_arguments) {
 }
 
 TEST(did_you_mean) {
-    const struct { const char *typed, *meant; } cases[] = {
+    const Refusals cases = {
         {"--block_size", "seq-len"}, {"--max_iters", "steps"}, {"--stpes", "steps"}, {"--batchsize", "batch-size"},
         {"-b", "batch-size"}, {"-t", "seq-len"}, {"-d", "total-batch-size"}, {"-l", "lr"}, {"-u", "warmup-steps"},
         {"-q", "final-lr-frac"}, {"-x", "steps"}, {"-c", "weight-decay"}, {"-v", "eval-every"}, {"-m", "eval-steps"},
@@ -209,12 +205,10 @@ TEST(did_you_mean) {
         {"--max_new_tokens", "max-tokens"}, {"--dataset", "data"}, {"--nproc_per_node", "np"}, {"--lrr", "lr"},
         {"--out", "out-dir"}, {"--weigth-decay", "weight-decay"},
         {"--gradient_accumulation_steps", "total-batch-size"}};
-    for (const auto& c : cases)
-        for (const std::string& rest : {std::string(), std::string("=4")})
-            expect_error(kExitUsage, std::string("unknown option ") + c.typed + "; did you mean --" + c.meant + "?",
-                         [&] {
-                             parse({c.typed + rest, "4"});
-                         });
+    for (const auto& [typed, meant] : cases)
+        for (const char* rest : {"", "=4"})
+            expect_error(kExitUsage, "unknown option " + typed + "; did you mean --" + meant + "?",
+                         [&, typed = typed] { parse({typed + rest, "4"}); });
     refused("--zzzzzzzzzz", "--help lists all");
     refused("samplle", "unknown command samplle");
     refused("tests/test.h", "--data");
@@ -248,13 +242,13 @@ TEST(lm_has_the_commands_only) {
         EXPECT(!has(text, part), "%s is in lm's help", part);
     const Options o = parse(words("--seed 3 sample odd--name"), parse_command);
     EXPECT(o.command == "sample" && o.paths == Words{"odd--name"} && o.seed == 3, "lm sample");
-    const struct { const char *line, *keyword; } cases[] = {
+    const Refusals cases = {
         {"", "got none, want sample"}, {"train", "got train, want sample"}, {"samplle", "samplle"},
         {"sample", "folder"}, {"sample a b", "folder"},
         {"sample a --lr 3", "which takes device dtype threads seed"},
         {"eval a --prompt x", "has no effect on eval"}, {"sample a --verbose", "has no effect"},
         {"eval a --layers 3", "has no effect"}};
-    for (const auto& c : cases) expect_error(kExitUsage, c.keyword, [&] { parse(words(c.line), parse_command); });
+    expect_refusals(kExitUsage, cases, [](const std::string& line) { parse(words(line), parse_command); });
 }
 
 TEST(presets) {
@@ -286,9 +280,8 @@ TEST(derived_values) {
     EXPECT(resolve_line("--steps 100").warmup_steps == 10, "a tenth of the steps");
     EXPECT(resolve_line("--steps 9").warmup_steps == 0 && resolve_line("--steps 0").warmup_steps == 0, "no warm-up");
     EXPECT(resolve_line("--steps 100 --warmup-steps 100").warmup_steps == 100, "given: up to the steps");
-    const struct {
-        int micro_batches, replicas;
-    } cases[] = {{1, 1}, {2, 2}, {3, 1}, {4, 4}, {6, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}, {7, 1}};
+    const struct { int micro_batches, replicas; } cases[] = {
+        {1, 1}, {2, 2}, {3, 1}, {4, 4}, {6, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}, {7, 1}};
     for (const auto& c : cases) {
         const Options o =
             resolve_line(format("--batch-size 2 --seq-len 256 --total-batch-size %d", 512 * c.micro_batches));
@@ -305,7 +298,7 @@ TEST(derived_values) {
 }
 
 TEST(sizes_that_do_not_fit) {
-    const struct { const char *line, *keyword; } cases[] = {
+    const Refusals cases = {
         {"--heads 5", "--heads: got 5"}, {"--heads 3 --channels 1152", "try --channels"},
         {"--channels 12", "--heads"}, {"--total-batch-size 5000", "= 512"}, {"--total-batch-size 1", "= 512"},
         {"--total-batch-size 524288 --batch-size 12 --seq-len 1024", "= 12288"},
@@ -313,7 +306,7 @@ TEST(sizes_that_do_not_fit) {
         {"--batch-size 1000000000 --seq-len 1 --total-batch-size 2147483647", "= 1000000000"},
         {"--replicas 3", "8 micro-batches"}, {"--replicas 16", "8 micro-batches"},
         {"--replicas 1073741824", "--replicas"}, {"--warmup-steps 900", "at most --steps 480"}};
-    for (const auto& c : cases) refused(c.line, c.keyword);
+    expect_refusals(kExitUsage, cases, resolve_line_only);
     // What the messages want works.
     for (const char* line :
          {"--heads 5 --channels 120", "--total-batch-size 4608", "--batch-size 1 --seq-len 2147483647",
@@ -518,12 +511,7 @@ TEST(hostile_config) {
           "{\"layers\": null}", "{\"layers\": 1e99}", "{\"lr\": -1}", "{\"lr\": true}", "{\"overlap\": 1}",
           "{\"overlap\": \"on\"}", "{\"preset\": \"x\"}", "{\"seed\": 18446744073709551616}", "{\"schedule\": \"\"}",
           "{\"layers\": {}}", "{\"data\": [\"x\"]}"})
-        try {
-            expect_error(kExitBadContent, "config.json", [&] { merge(bad); });
-        } catch (TestFailure& f) {
-            f.message = std::string(bad) + ": " + f.message;
-            throw;
-        }
+        expect_refusals(kExitBadContent, {{bad, "config.json"}}, merge);
     expect_error(kExitBadContent, "heads: got 2000000000", [&] { merge("{\"heads\": 2000000000}"); });
     expect_error(kExitUsage, "--heads", [&] { merge("{\"heads\": 3}"); });
 }

@@ -9,13 +9,11 @@
 
 // The vectors for philox4x32-10 in kat_vectors of Random123, the library published with the paper.
 TEST(philox_known_answers) {
-    const struct {
-        uint32_t counter[4], key[2], want[4];
-    } vectors[] = {{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-                   {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-                   {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-                    {0xa4093822, 0x299f31d0},
-                    {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+    const struct { uint32_t counter[4], key[2], want[4]; } vectors[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
     for (const auto& v : vectors) {
         const Random4 got = philox(v.counter[0], v.counter[1], v.counter[2], v.counter[3], v.key[0], v.key[1]);
         for (int i = 0; i < 4; i++) EXPECT(got.v[i] == v.want[i], "word %d is %08x, want %08x", i, got.v[i], v.want[i]);
@@ -126,9 +124,8 @@ TEST(warmup) {
 }
 
 TEST(last_step_reaches_the_floor) {
-    const struct {
-        int64_t steps, warmup;
-    } runs[] = {{1, 0}, {2, 1}, {3, 0}, {7, 0}, {100, 10}, {1000, 999}, {19073, 700}, {5000000000, 1}};
+    const struct { int64_t steps, warmup; } runs[] = {
+        {1, 0}, {2, 1}, {3, 0}, {7, 0}, {100, 10}, {1000, 999}, {19073, 700}, {5000000000, 1}};
     for (const std::string kind : {"cosine", "linear", "constant", "wsd"})
         for (const auto& r : runs)
             for (const double floor : {0.0, 0.1, 1.0}) {
