@@ -35,8 +35,7 @@ killed() {          # POINT RANK DO NEWEST...: a checkpoint that may be the newe
     run "rank=$rank,step=10,at=$point,do=$do" "$into" --np 2; code=$?
     [ $code -eq 69 ] || { echo "exit code $code, want 69"; tail -n 3 "$tmp/$into.log"; return 1; }
     case " $* " in *" $(newest "$into") "*) ;; *) echo "the newest is $(newest "$into"), want $*"; return 1 ;; esac
-    $train --np 4 --resume "$tmp/$into" >"$tmp/$into.log2" 2>&1 || { tail -n 3 "$tmp/$into.log2"; return 1; }
-    equal "$into" || return 1
+    $train --np 4 --resume "$tmp/$into" && equal "$into" || return 1
     [ -z "$(ls -A "$tmp/$into/ckpt" | grep '^\.tmp')" ] || { echo "left: $(ls -A "$tmp/$into/ckpt")"; return 1; }
 }
 for point in ckpt_copy ckpt_write ckpt_done ckpt_placed; do
@@ -96,7 +95,7 @@ held() {            # STEP AT CODE SIGNALS SAVE_EVERY
     rm "$tmp/hold"; wait $pid; got=$?
     [ $got -eq $code ] && [ "$(newest held)" = "$(printf step_%08d $due)" ] && [ -e "$o/ckpt/$(newest held)/DONE" ] ||
         { echo "exit code $got, newest $(newest held)"; tail -n 3 "$o.log"; return 1; }
-    $train --resume "$o" >"$o.log2" 2>&1 && same "$tmp/scored" "$o" || { tail -n 3 "$o.log2"; return 1; }
+    $train --resume "$o" && same "$tmp/scored" "$o" || return 1
     [ "$5" = 0 ] || [ "$(newest scored)" = "$(cat "$o/ckpt/best")" ] || return 1
     $train --resume "$o" | grep finished
 }
