@@ -46,21 +46,21 @@ check "as many tokens as training makes itself" as_many
 
 # ---- interrupted
 plan="--tokenizer $tmp/one/tokenizer.json --val-frac 0.05 --shard-tokens 20000"
+of_broken="$prep $tmp/broken $plan" of_swapped="$prep $tmp/swapped $plan"
+spoil() { sed -i '$ s/^{/[/' "$tmp/$1/49.jsonl"; }
+mend() { sed -i '$ s/^\[/{/' "$tmp/$1/49.jsonl"; }
 cp -r "$tmp/in" "$tmp/broken"
-sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
-expect "a bad line near the end" 65 '49.jsonl: line [0-9]*: byte' "$prep" "$tmp/broken" $plan \
-    -o "$tmp/mended"
+spoil broken
+expect "a bad line near the end" 65 '49.jsonl: line [0-9]*: byte' $of_broken -o "$tmp/mended"
 check "some shards are there" test -s "$tmp/mended/train_000001.bin"
 expect "other options" 2 'begun with other' "$prep" "$tmp/broken" --tokenizer byte -o "$tmp/mended"
-sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
+mend broken
 touch -d '2000-01-01' "$tmp/mended/train_000000.bin"
-expect "goes on once it is mended" 0 '^next ' "$prep" "$tmp/broken" $plan -o "$tmp/mended"
+expect "goes on once it is mended" 0 '^next ' $of_broken -o "$tmp/mended"
 check "to the same shards" same_shards "$tmp/one" "$tmp/mended"
 check "without the first again" test "$tmp/mended/train_000000.bin" -ot "$tmp/one/train_000000.bin"
-i=0
-while [ $((i += 1)) -le 20 ]; do
+for i in $(seq 20); do
     timeout -s KILL "0.0$((i * 3 % 10))$i" "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed" >/dev/null 2>&1
-    :
 done
 await flock -n "$tmp/killed/.lock" true         # the last one has ended
 expect "killed 20 times at some moment" 0 'next|finished' "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed"
@@ -73,11 +73,11 @@ mkdir "$tmp/early"
 expect "killed before it had saved" 0 '^next ' "$prep" "$tmp/in" $plan -o "$tmp/early"
 check "the same shards" same_shards "$tmp/one" "$tmp/early"
 check "and nothing else" test "$(ls -A "$tmp/early")" = "$(ls -A "$tmp/one")"
-sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
-expect "killed, here by a bad line" 65 '49.jsonl' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+spoil broken
+expect "killed, here by a bad line" 65 '49.jsonl' $of_broken -o "$tmp/late"
 rm "$tmp/late/tokenizer.json"
-sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
-expect "without its tokenizer.json" 0 '^next ' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+mend broken
+expect "without its tokenizer.json" 0 '^next ' $of_broken -o "$tmp/late"
 check "the same shards again" same_shards "$tmp/one" "$tmp/late"
 
 # ---- what is not as it was
@@ -88,24 +88,22 @@ for f in $mine; do echo mine | tee "$tmp/mine/$f" >"$tmp/late/$f"; done
 expect "a folder with somebody's files" 2 'not empty' "$prep" "$tmp/in" $plan -o "$tmp/mine"
 mkdir -p "$tmp/volume/lost+found"
 expect "the root of a disk" 0 'next ' "$prep" "$tmp/in" $plan -o "$tmp/volume"
-expect "a finished one" 0 'finished already' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+expect "a finished one" 0 'finished already' $of_broken -o "$tmp/late"
 check "leaves them" kept "$tmp/mine"
 check "so does that" kept "$tmp/late"
 flip() { printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; }
 flip "$tmp/late/train_000001.bin" 5000 '\377\377'
-expect "a finished shard that has changed" 65 'train_000001.bin: checksum mismatch' "$prep" "$tmp/broken" $plan \
-    -o "$tmp/late"
+expect "a finished shard that has changed" 65 'train_000001.bin: checksum mismatch' $of_broken -o "$tmp/late"
 rm "$tmp/late/val_000000.bin" "$tmp/late/train_000001.bin"
-expect "one that is gone" 65 'train_000001.bin: it is gone' "$prep" "$tmp/broken" $plan -o "$tmp/late"
-sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
-expect "ended by a bad line" 65 '49.jsonl' "$prep" "$tmp/broken" $plan -o "$tmp/half"
+expect "one that is gone" 65 'train_000001.bin: it is gone' $of_broken -o "$tmp/late"
+spoil broken
+expect "ended by a bad line" 65 '49.jsonl' $of_broken -o "$tmp/half"
 cp -r "$tmp/half" "$tmp/half2"
-sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
+mend broken
 sed -i 's/"at":[0-9]*/"at":8/' "$tmp/half/prep.json"
-expect "a state that has changed" 65 'prep.json: it is damaged' "$prep" "$tmp/broken" $plan -o "$tmp/half"
+expect "a state that has changed" 65 'prep.json: it is damaged' $of_broken -o "$tmp/half"
 flip "$tmp/half2/train_000000.bin" 5000 '\377\377'
-expect "a shard that changed before it goes on" 65 'train_000000.bin: checksum' "$prep" "$tmp/broken" $plan \
-    -o "$tmp/half2"
+expect "a shard that changed before it goes on" 65 'train_000000.bin: checksum' $of_broken -o "$tmp/half2"
 mkdir "$tmp/locked"
 expect "two at once" 74 'in use: .*/locked: by' flock "$tmp/locked/.lock" "$prep" "$tmp/in" $plan -o "$tmp/locked"
 if command -v cc >/dev/null; then
@@ -117,26 +115,24 @@ if command -v cc >/dev/null; then
 else skip "a file system without locks" "no cc"; fi
 
 cp -r "$tmp/in" "$tmp/swapped"
-sed -i '$ s/^{/[/' "$tmp/swapped/49.jsonl"
-expect "ended by a bad line" 65 '49.jsonl' "$prep" "$tmp/swapped" $plan -o "$tmp/swap"
-sed -i '$ s/^\[/{/' "$tmp/swapped/49.jsonl"
+spoil swapped
+expect "ended by a bad line" 65 '49.jsonl' $of_swapped -o "$tmp/swap"
+mend swapped
 cp -p "$tmp/swapped/20.jsonl" "$tmp/20.jsonl"
 sed 's/"text": "./"text": "#/' "$tmp/20.jsonl" >"$tmp/swapped/20.jsonl"
 touch -r "$tmp/20.jsonl" "$tmp/swapped/20.jsonl"
-expect "an input replaced by one of the same size" 65 '20.jsonl: its text has changed' "$prep" "$tmp/swapped" $plan \
-    -o "$tmp/swap"
+expect "an input replaced by one of the same size" 65 '20.jsonl: its text has changed' $of_swapped -o "$tmp/swap"
 cp -p "$tmp/20.jsonl" "$tmp/swapped/20.jsonl"
 cp -r "$tmp/swap" "$tmp/swap2"
 sed 's/a/b/' "$tmp/swap/tokenizer.json" >"$tmp/swap2/tokenizer.json"
-expect "another tokenizer.json" 65 'tokenizer.json: it has changed' "$prep" "$tmp/swapped" $plan -o "$tmp/swap2"
-expect "with the old one it goes on" 0 '^next ' "$prep" "$tmp/swapped" $plan -o "$tmp/swap"
+expect "another tokenizer.json" 65 'tokenizer.json: it has changed' $of_swapped -o "$tmp/swap2"
+expect "with the old one it goes on" 0 '^next ' $of_swapped -o "$tmp/swap"
 check "to the same shards" same_shards "$tmp/one" "$tmp/swap"
 sed 's/"text": "./"text": "#/' "$tmp/20.jsonl" >"$tmp/swapped/20.jsonl"
-expect "replaced under a finished folder" 65 '20.jsonl: its text has changed' "$prep" "$tmp/swapped" $plan \
-    -o "$tmp/swap"
+expect "replaced under a finished folder" 65 '20.jsonl: its text has changed' $of_swapped -o "$tmp/swap"
 cp "$tmp/20.jsonl" "$tmp/swapped/20.jsonl"
 truncate -s -2 "$tmp/swap/train_000003.bin"
-expect "a shard that was cut" 65 'train_000003.bin: checksum' "$prep" "$tmp/swapped" $plan -o "$tmp/swap"
+expect "a shard that was cut" 65 'train_000003.bin: checksum' $of_swapped -o "$tmp/swap"
 if command -v cc >/dev/null && cc -shared -fPIC -O2 -o "$tmp/fail.so" tests/fail.c -ldl 2>/dev/null; then
     # held COMMAND...: prep waits before its second shard, and the command changes an input meanwhile.
     held() {
