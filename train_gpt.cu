@@ -8,7 +8,6 @@
 #include <cmath>
 #include <memory>
 #include "src/app/app.h"
-#include "src/checkpoint/checkpoint.h"
 
 namespace BACKEND {
 namespace {

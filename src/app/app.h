@@ -6,6 +6,7 @@
 #include <memory>
 #include <numbers>
 #include <string>
+#include "src/checkpoint/checkpoint.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
 #include "src/run/run.h"

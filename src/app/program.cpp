@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <new>
 #include <unistd.h>
-#include "build/reductions.h"
 #include "src/base/file.h"
 #include "src/base/words.h"
+#include "src/ddp/reductions/reduction.h"
 
 Options read_command_line(CommandLine* parse, int argc, char** argv, Process* process) {
     try {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <type_traits>
 #include "build/optimizers.h"
+#include "src/base/arena.h"
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
 #include "src/ddp/reductions/reduction.h"
@@ -152,7 +153,7 @@ void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
 
 static StateArray state_array(Ddp* ddp, const std::string& name, const Arena& arena) {
     const char* const what = name.empty() ? "fp32 weights" : name.c_str();
-    StateArray array = {name, arena, nullptr, nullptr, {}, {}};
+    StateArray array = {name, std::make_shared<Arena>(arena), nullptr, nullptr, {}, {}};
     size_t own = 0;
     for (const Piece& p : ddp->pieces) {
         const Range r = {place_of(ddp, arena, p.range.begin), place_of(ddp, arena, p.range.end)};
@@ -186,6 +187,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->n = arena->n;
     ddp->nccl_sums = find_reduction(settings.reduce).by_library;
     ddp->arena = arena;
+    ddp->offset = arena->offset.data();
     ddp->optimizer = optimizer;
     ddp->own_replicas = settings.replicas / comm->size;
 #define X(name) if (settings.reduce == #name) ddp->rule = &name##_rule;
@@ -253,7 +255,7 @@ void ddp_broadcast_state(Ddp* ddp, bool fresh) {
             std::copy_n(ddp->state[0].host, n, ddp->state[k + 1].host);
     if (!fresh) move_replicas(ddp, false);
     for (const StateArray& array : ddp->state)
-        comm_hosts_broadcast(comm, array.host, array.arena.n * sizeof(float));
+        comm_hosts_broadcast(comm, array.host, array.arena->n * sizeof(float));
     comm_barrier(comm);
     if constexpr (kOnGpu) {
         std::vector<floatX> weights(n);
@@ -278,7 +280,7 @@ void ddp_gather_state(Ddp* ddp) {
         for (Bucket bucket : ddp->buckets) {
             // The weights are gathered in every step.
             if (static_cast<void*>(array.host) == ddp->weights) break;
-            for (size_t& cut : bucket.cut) cut = place_of(ddp, array.arena, cut);
+            for (size_t& cut : bucket.cut) cut = place_of(ddp, *array.arena, cut);
             gather_hosts(bucket, array.host, kUnit * sizeof(float));
         }
     }
@@ -289,7 +291,7 @@ void ddp_gather_state(Ddp* ddp) {
 std::vector<NamedArray> ddp_named_state(const Ddp* ddp) {
     std::vector<NamedArray> arrays;
     for (const StateArray& array : ddp->state)
-        arrays.push_back({array.name, array.host, &array.arena});
+        arrays.push_back({array.name, array.host, array.arena.get()});
     if (ddp->optimizer->exchange) std::swap(arrays[0].name, arrays[1].name);
     for (size_t k = 0; k < ddp->replica_state.size(); k++)
         for (int r = 0; r < ddp->replicas; r++)

@@ -29,7 +29,7 @@ void ddp_rewind(Ddp* ddp) {
 // the gradients. So backward may overwrite gradients once a bucket's weights have arrived.
 void ddp_weights_needed(Ddp* ddp, int first, int last) {
     if (first == last) return;
-    const size_t begin = ddp->arena->offset[first], end = ddp->arena->offset[last];
+    const size_t begin = ddp->offset[first], end = ddp->offset[last];
     for (size_t b = 0; b < ddp->buckets.size(); b++)
         if (const Range r = ddp->buckets[b].whole(); r.begin < end && begin < r.end)
             stream_wait_event(nullptr, ddp->marks[1].gathered[b]);
@@ -122,7 +122,7 @@ static void start_buckets(Ddp* ddp, size_t from) {
 }
 
 void ddp_gradients_ready(Ddp* ddp, int first) {
-    if (ddp->overlap && !ddp->audited) start_buckets(ddp, ddp->arena->offset[first]);
+    if (ddp->overlap && !ddp->audited) start_buckets(ddp, ddp->offset[first]);
 }
 
 void ddp_reduce_scatter(Ddp* ddp) {

@@ -23,10 +23,12 @@
 // a bit. On a GPU the step's functions do not wait.
 #pragma once
 #include <map>
+#include <memory>
 #include "kernels/kernels.h"
-#include "src/base/arena.h"
 #include "src/comm/comm.h"
 
+struct Arena;                   // src/base/arena.h
+struct NamedArray;
 struct OptimizerInfo;           // optimizers/optimizer.h
 
 namespace BACKEND {
@@ -124,9 +126,9 @@ void add_terms(Transport* x, Tree tree, Range to, const std::vector<const float*
 // themselves.
 struct StateArray {
     std::string name;           // "": the masters; others are named in OptimizerInfo::state
-    Arena arena;                // where tensors lie in the array: for masters as in the weights;
-                                // see state_layout
-    float* host;                // (arena.n) all values, shared by the host's ranks; checkpoints
+    // Where tensors lie in the array: for masters as in the weights; see state_layout.
+    std::shared_ptr<const Arena> arena;
+    float* host;                // (arena->n) all values, shared by the host's ranks; checkpoints
                                 // use this array
     float* own;                 // what this rank updates: on a CPU `host` itself, on a GPU its
                                 // pieces, packed
@@ -153,6 +155,7 @@ struct DdpSettings {
 
 struct Ddp : DdpSettings, Transport {
     const Arena* arena;
+    const size_t* offset;                   // (tensors + 1) where each tensor begins in the arena
     const OptimizerInfo* optimizer;
     int own_replicas;                       // of this rank
     std::vector<Bucket> buckets;            // from the arena's end to its start

@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <set>
 #include "src/base/common.h"
-#include "src/base/cpus.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {

@@ -83,6 +83,19 @@ static void write_facts(Reporter* r, int64_t step) {
                       .add(facts));
 }
 
+// Returns a warning if the log's last checkpoint is of a later step than `step` and its folder is
+// missing, as below a disk that is not mounted. Else returns "".
+static std::string missing_save(const std::string& folder, int64_t step) {
+    const std::string log = read_file(path_join(folder, "metrics.jsonl")),
+                      event = "{\"event\":\"ckpt\",\"step\":";
+    const size_t at = log.rfind(event);
+    const long long saved = at == log.npos ? 0 : std::atoll(log.c_str() + at + event.size());
+    const std::string lost = path_join(folder, format("ckpt/step_%08lld", saved));
+    if (saved <= step || is_directory(lost)) return "";
+    return "the log tells of " + shown_path(lost) +
+           ", which is not there: is another disk to be mounted on ckpt/?";
+}
+
 void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -103,7 +116,9 @@ void report_begin(Reporter* r, const RunProgress& at) {
             r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
         return;
     }
-    go_on_from(r->run->folder(), at.step, at.best_step);
+    const std::string folder = r->run->folder();
+    report_warning(r, at.step, missing_save(folder, at.step));
+    go_on_from(folder, at.step, at.best_step);
     r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
 }
 

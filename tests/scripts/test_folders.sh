@@ -306,6 +306,11 @@ expect "... of the model of an adapter" 2 'which a new run there overwrites|adap
     $train $job --init "$tmp/lora" --steps 3 --out-dir "$tmp/golden" --force
 check "... which is whole" test -e "$tmp/golden/ckpt/step_00000020/DONE"
 
+cp -r "$tmp/golden" "$tmp/below" && rm -rf "$tmp/below/ckpt/step_0000002"? "$tmp/below/ckpt/step_00000015"
+echo step_00000010 >"$tmp/below/ckpt/latest"
+expect "ckpt/ shows an older state" 0 'the log tells of .*/below/ckpt/step_00000020, which is not there' \
+    $train --resume "$tmp/below" --steps 20
+
 # What kills leave is removed by exact name at the next save.
 leftovers() {
     c="$tmp/golden/ckpt"
