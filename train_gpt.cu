@@ -5,7 +5,6 @@
 // BACKEND), and src/app/main.cpp calls train() of the backend that it chose. Keep models/model.h
 // (what a model computes) and src/ddp/ddp.h (how ranks sum gradients) open beside it.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include "src/app/app.h"
 

@@ -1,7 +1,6 @@
 // app.h -- what surrounds a training step. Each section names the file with its functions;
 // train_gpt.cu calls them.
 #pragma once
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <numbers>

@@ -24,15 +24,6 @@ static std::string find_tool(const std::string& what, const std::string& tool) {
     return require_tool(what, file_exists(tool_path(same)) ? same : tool);
 }
 
-// Becomes lm; ps shows the name that the user called. With --np a command becomes the supervisor,
-// whose ranks become lm.
-[[noreturn]] static void hand_command_over(const Options& options, Process* process) {
-    const std::string lm = find_tool(options.command, "lm");
-    if (options.command != "help" && starts_ranks(options, *process))
-        take_place(options, "", process);
-    hand_over(options.command, lm, options.argv, options.program);
-}
-
 // Refuses options that would have no effect.
 static void check_start(const Options& options) {
     for (const char* option : {"max-restarts", "elastic"})
@@ -40,22 +31,18 @@ static void check_start(const Options& options) {
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
 }
 
-// Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must
-// not stop a run. The shell's own descriptor still blocks.
-static void unblock(int fd) {
-    struct stat s;
-    if (fstat(fd, &s) != 0 || !(S_ISFIFO(s.st_mode) || isatty(fd))) return;
-    const int own = open(format("/proc/self/fd/%d", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY);
-    if (own < 0) return;
-    dup2(own, fd);
-    close(own);
-}
-
 // Makes sure that a closed terminal or pipe does not end the run, and that one which nobody reads
-// does not block it.
+// (Ctrl-S, a pager) does not block it: opens it again as non-blocking. The shell's own descriptor
+// still blocks.
 static void free_from_terminal() {
     signal(SIGPIPE, SIG_IGN);
-    for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
+    for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+        struct stat s;
+        if (fstat(output, &s) != 0 || !(S_ISFIFO(s.st_mode) || isatty(output))) continue;
+        const Descriptor own(open(format("/proc/self/fd/%d", output).c_str(),
+                                  O_WRONLY | O_NONBLOCK | O_NOCTTY));
+        if (own.fd >= 0) dup2(own.fd, output);
+    }
 }
 
 static int start(int argc, char** argv, Process* process) {
@@ -65,7 +52,14 @@ static int start(int argc, char** argv, Process* process) {
         check_output();
         return kExitDone;
     }
-    if (options.command != "train") hand_command_over(options, process);
+    if (options.command != "train") {
+        // With --np this process becomes the supervisor, whose ranks become lm. ps shows the name
+        // that the user called.
+        const std::string lm = find_tool(options.command, "lm");
+        if (options.command != "help" && starts_ranks(options, *process))
+            take_place(options, "", process);
+        hand_over(options.command, lm, options.argv, options.program);
+    }
     if (options.dry_run || options.is_given("for"))
         hand_over("--dry-run", find_tool("--dry-run", "plan"), options.argv, options.program);
     check_start(options);

@@ -26,17 +26,6 @@ bool starts_ranks(const Options& options, const Process& process) {
     return options.is_given("np") && process.world.launcher != "--np";
 }
 
-// Becomes the supervisor, which starts this program by its absolute path. If a build replaces that
-// file during the run, ranks that are restarted run the new program.
-[[noreturn]] static void become_supervisor(const Options& options) {
-    Words words = {format("--np=%d", options.np),
-                       format("--max-restarts=%d", options.max_restarts)};
-    if (options.elastic) words.push_back("--elastic");
-    words.push_back(program_path());
-    words.insert(words.end(), options.argv.begin(), options.argv.end());
-    hand_over("--np", require_tool("--np", "launch"), words);
-}
-
 void take_place(const Options& options, const std::string& alone, Process* process) {
     World& world = process->world;
     const Error& error = process->no_world;
@@ -51,7 +40,14 @@ void take_place(const Options& options, const std::string& alone, Process* proce
         die(kExitUsage,
             "--np %d: %s (%s) says that a launcher has started the ranks; leave --np out, or unset them",
             options.np, world.variables.c_str(), world.launcher.c_str());
-    become_supervisor(options);
+    // The supervisor starts this program by its absolute path. If a build replaces that file during
+    // the run, ranks that are restarted run the new program.
+    Arguments words = {format("--np=%d", options.np),
+                       format("--max-restarts=%d", options.max_restarts)};
+    if (options.elastic) words.push_back("--elastic");
+    words.push_back(program_path());
+    words.insert(words.end(), options.argv.begin(), options.argv.end());
+    hand_over("--np", require_tool("--np", "launch"), words);
 }
 
 size_t choose_backend(std::span<const Backend> backends, Options* o) {

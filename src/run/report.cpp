@@ -96,6 +96,14 @@ static std::string missing_save(const std::string& folder, int64_t step) {
            ", which is not there: is another disk to be mounted on ckpt/?";
 }
 
+// Removes what a killed start has left of config.json, and with --force an old run's files.
+static void empty_run(const Run& run, bool force) {
+    remove_temporaries(path_join(run.folder(), "config.json"));
+    if (!force || run.resumed()) return;
+    remove_checkpoints(run.folder());
+    remove_tree(path_join(run.folder(), "config.json"));
+}
+
 void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;

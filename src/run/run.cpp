@@ -231,13 +231,6 @@ void name_last(const std::string& folder) {
     std::filesystem::rename("runs/.last", "runs/last", ignored);
 }
 
-void empty_run(const Run& run, bool force) {
-    remove_temporaries(path_join(run.folder(), "config.json"));
-    if (!force || run.resumed()) return;
-    remove_checkpoints(run.folder());
-    remove_tree(path_join(run.folder(), "config.json"));
-}
-
 // ---- agreement
 
 // A field that rank 0 lacks, the program of another architecture, is not compared.

@@ -39,8 +39,6 @@ void unclaim_run(const Run& run);
 // Makes ckpt/ in the run's folder and locks it. kExitWrite: another run has locked it, or its disk
 // is missing.
 void claim_checkpoints(const Run& run);
-// Removes the old run's files if `force`. Call it after the last check.
-void empty_run(const Run& run, bool force);
 // Points the link runs/last to a folder in runs/; ignores failures.
 void name_last(const std::string& folder);
 
@@ -172,8 +170,8 @@ struct Reporter {
 void report_place(const Reporter* r);
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds,
                   double write_seconds);
-// Calls empty_run, opens the log, prints the header and writes config.json. On a resume calls
-// go_on_from.
+// Opens the log, prints the header and writes config.json. With --force it removes an old run's
+// files before, and on a resume it calls go_on_from.
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
