@@ -1,9 +1,10 @@
 // attention.h -- causal attention, forward and backward, by the micro-kernel of the matmuls.
 //
-// Scores are kept transposed (s^T below), as s[u][t], kCols queries t side by side. So the softmax over keys u runs
-// down the columns, and p in fp32 is already the packed second operand of out^T = v^T p^T. No T x T matrix exists:
-// forward holds the scores of kCols queries, backward those of a block of keys by a block of queries, computed again
-// from q, k and lse (Dao et al. 2022, arXiv 2205.14135). A task has all query heads that share keys and values, or one.
+// Scores are kept transposed (s^T below), as s[u][t], kCols queries t side by side. So the softmax
+// over keys u runs down the columns, and p in fp32 is already the packed second operand of out^T =
+// v^T p^T. No T x T matrix exists: forward holds the scores of kCols queries, backward those of a
+// block of keys by a block of queries, computed again from q, k and lse (Dao et al. 2022, arXiv
+// 2205.14135). A task has all query heads that share keys and values, or one.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
@@ -15,7 +16,8 @@ struct Head {
     int queries, first, HS;                     // query t is at position first + t of the keys
     Mask mask;
     float scale;                                // factor of the scores
-    size_t row;     // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
+    // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
+    size_t row;
 };
 
 // Returns head `head` = b * NH + h of qkv (B,T,NH+2NK,HS). With a new
@@ -26,13 +28,18 @@ static Head head_of(const floatX* qkv, int head, const Attention& attention) {
     const size_t row = size_t(NH + 2 * NK) * HS, rows = size_t(T);
     const floatX* first = qkv + head / NH * rows * row;
     const floatX* k = first + (NH + head % NH / (NH / NK)) * HS;
-    return {first + head % NH * HS, k, k + NK * HS, row, row, size_t(NH) * HS, T, 0, HS, mask_of(drop), scale,
-            head * rows};
+    return {.q = first + head % NH * HS, .k = k, .v = k + NK * HS,
+            .q_stride = row, .kv_stride = row, .out_stride = size_t(NH) * HS,
+            .queries = T, .first = 0, .HS = HS, .mask = mask_of(drop), .scale = scale,
+            .row = head * rows};
 }
 // Returns the offset of head `head` in out (B,T,NH,HS).
-static size_t out_of(int head, int T, int NH, int HS) { return (size_t(head / NH) * T * NH + head % NH) * HS; }
+static size_t out_of(int head, int T, int NH, int HS) {
+    return (size_t(head / NH) * T * NH + head % NH) * HS;
+}
 
-// Sets panel[u][lane] to the dropout factor of query t + lane and key u0 + u, u < n. rows: work space (kCols,n).
+// Sets panel[u][lane] to the dropout factor of query t +
+// lane and key u0 + u, u < n. rows: work space (kCols,n).
 static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, int n) {
     for (int lane = 0; lane < kCols; lane++) {
         const uint64_t row = h.row + uint64_t(min(t + lane, h.queries - 1));
@@ -41,8 +48,10 @@ static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, 
     pack_rows<kCols>(panel, rows, size_t(n), kCols, n);
 }
 
-// Stores out[t][:] = x[:][t] / divisor[t] for t < rows: x is (HS,kCols), and out has a row per query.
-static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows, const float* divisor) {
+// Stores out[t][:] = x[:][t] / divisor[t] for t < rows: x
+// is (HS,kCols), and out has a row per query.
+static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows,
+                             const float* divisor) {
     for (int d = 0; d < HS; d += kWidth)
         for (int t = 0; t < rows; t += kWidth) {
             Vec y[kWidth];
@@ -58,21 +67,26 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
 static size_t packed(int n) { return size_t(round_up(n, kStep)); }
 
 // Packs the rows of x (T,HS) as lanes, in panels of kRows or kCols lanes.
-template <bool kOfB> static void pack_positions(Packed* out, const floatX* x, size_t ld, int T, int HS) {
+template <bool kOfB>
+static void pack_positions(Packed* out, const floatX* x, size_t ld, int T, int HS) {
     for (int t = 0; t < T; t += kOfB ? kCols : kRows)
         pack_panel<kOfB, true>(out + t * packed(HS), x + t * ld, ld, T - t, HS);
 }
 
-// Packs the columns of x (T,HS) as lanes: 32 rows of x for all panels, then the next 32 (see pack in matmul.h).
-template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, size_t ld, int T, int HS) {
+// Packs the columns of x (T,HS) as lanes: 32 rows of x for
+// all panels, then the next 32 (see pack in matmul.h).
+template <bool kOfB>
+static void pack_channels(Packed* out, const floatX* x, size_t ld, int T, int HS) {
     constexpr int kLanes = kOfB ? kCols : kRows;
     for (int t = 0; t < T; t += 32)
         for (int d = 0; d < HS; d += kLanes)
-            pack_panel<kOfB, false>(out + d * packed(T) + t * kLanes, x + t * ld + d, ld, HS - d, min(32, T - t));
+            pack_panel<kOfB, false>(out + d * packed(T) + t * kLanes, x + t * ld + d, ld, HS - d,
+                                    min(32, T - t));
 }
 
-// Replaces s[u][t], u < keys, by exp(scale (s - max)) if u <= first + t and by 0 if not; max is the
-// maximum of column t. sums[t] becomes the sum of column t, and lse[t] becomes scale * max + log(sums[t]).
+// Replaces s[u][t], u < keys, by exp(scale (s - max)) if u <= first +
+// t and by 0 if not; max is the maximum of column t. sums[t] becomes
+// the sum of column t, and lse[t] becomes scale * max + log(sums[t]).
 static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* lse) {
     Vec most[kVectors], total[kVectors] = {};
     for (int v = 0; v < kVectors; v++) most[v] = broadcast(-kInfinity);
@@ -101,9 +115,10 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
-// Calls the micro_kernel of matmuls, which prefetches the next panel of a: it is behind this one in memory.
-INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows,
-                         int cols = kCols) {
+// Calls the micro_kernel of matmuls, which prefetches the
+// next panel of a: it is behind this one in memory.
+INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k,
+                         int rows = kRows, int cols = kCols) {
     micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
 }
 
@@ -115,20 +130,24 @@ struct Workspace {
     }
 };
 
-// Computes `heads` heads from h on, which share k and v. out is head h's; lse is null or (B,NH,T), of all heads.
+// Computes `heads` heads from h on, which share k and v.
+// out is head h's; lse is null or (B,NH,T), of all heads.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     constexpr int kKeysAtOnce = 256;    // keys per pass: their rows of p fit the L1 cache
     const int HS = h.HS, keys = h.first + h.queries;
-    const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS), K = packed(keys);
+    const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS),
+                 K = packed(keys);
     const float scale = h.scale;
     Workspace w;
-    Packed* const k = w.take<Packed>(T * H);                    // [panel of keys][HS][kRows]   first operand of s^T
-    Packed* const v = w.take<Packed>(D * K);                    // [panel of HS][key][kRows]    first operand of out^T
-    Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]                  second operand of s^T
-    Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     second operand of out^T, if s is not
+    // First operands: k of s^T, in panels of keys, and v of out^T, in panels of HS.
+    Packed* const k = w.take<Packed>(T * H);                    // [panel][HS][kRows]
+    Packed* const v = w.take<Packed>(D * K);                    // [panel][key][kRows]
+    // Second operands: q of s^T, and, unless s is one itself, p_b of out^T.
+    Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]
+    Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]
     float* const s = w.take<float>(T * kCols);                  // [key][kCols]
-    float* const factors = w.take<float>(T * kCols);      // [key][kCols]    dropout factors
-    float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]    for mask_panel
+    float* const factors = w.take<float>(T * kCols);            // [key][kCols]   dropout factors
+    float* const mask_rows = w.take<float>(T * kCols);          // [kCols][key]   for mask_panel
     float* const sums = w.take<float>(D * kCols);               // [HS][kCols]
     begin_products();
     pack_positions<false>(k, h.k, h.kv_stride, keys, HS);
@@ -138,7 +157,8 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
             const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
             float totals[kCols], lse_t[kCols];
             pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
-            for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS, seen - u);
+            for (int u = 0; u < seen; u += kRows)
+                micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS, seen - u);
             softmax_columns(s, seen, h.first + t, scale, totals, lse_t);
             if (h.mask.rate > 0) {
                 mask_panel(factors, mask_rows, h, t, 0, seen);
@@ -149,7 +169,8 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
                 const int n = min(kKeysAtOnce, seen - u);
                 const Packed* p = pack_b_sums(p_b, s + u * kCols, n);
                 for (int d = 0; d < HS; d += kRows)
-                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n, HS - d);
+                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n,
+                                 HS - d);
             }
             if (lse) memcpy(lse + h.row + t, lse_t, size_t(rows) * sizeof(float));
             store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, totals);
@@ -157,10 +178,12 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     end_products();
 }
 
-// A task computes all heads that share k and v, and packs k and v once. If that gives too few tasks, a task computes
-// one head.
-static void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attention& attention, Stream) {
-    const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
+// A task computes all heads that share k and v, and packs k and v once. If that gives too few
+// tasks, a task computes one head.
+static void attention_forward(floatX* out, float* lse, const floatX* qkv,
+                              const Attention& attention, Stream) {
+    const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK,
+              HS = attention.HS;
     if (T == 0) return;
     const int heads = B * NK < 4 * get_threads() ? 1 : NH / NK;
     parallel_for(B * NH / heads, [&](int task) {
@@ -172,8 +195,10 @@ static void attention_forward(floatX* out, float* lse, const floatX* qkv, const 
 static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT,
                              const Attention& attention, Stream) {
     const int n = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
-    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: want a B of 1 and no dropout");
-    CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
+    CHECK(attention.B == 1 && attention.drop.rate == 0,
+          "attention_cached: want a B of 1 and no dropout");
+    CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d",
+          first, n, maxT);
     if (n == 0) return;
     const size_t H = size_t(HS);
     parallel_for(NK, [&](int shared) {
@@ -194,40 +219,48 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
 
 // Computes, for a block of keys u by a block of queries t, tile by tile:
 //     p^T = exp(scale s^T - lse),   ds^T = p^T (mask dp^T - delta) scale,    dp^T = v dout^T
-// As second operand ds^T gives dq^T += k^T ds^T. As first operands p and ds (transposed while in cache, p_a and ds_a)
-// give dv += (mask p)^T dout and dk += ds^T q. A block of keys takes all queries, so that its sums stay in the cache.
-// The heads that share k and v add to dk and dv one after the other.
+// As second operand ds^T gives dq^T += k^T ds^T. As first operands p and ds
+// (transposed while in cache, p_a and ds_a) give dv += (mask p)^T dout and dk
+// += ds^T q. A block of keys takes all queries, so that its sums stay in the
+// cache. The heads that share k and v add to dk and dv one after the other.
 struct Backward {
-    Head h;                                             // the head that is computed; out, dout and dq are its own
+    Head h;    // the head that is computed; out, dout and dq are its own
     const floatX *out, *dout;
     floatX *dq, *dk, *dv;
-    const float* lse;                                   // (B,NH,T)
+    const float* lse;    // (B,NH,T)
 
     static constexpr int kKeyBlock = 192, kQueryBlock = 128;
-    static constexpr int kPanel = kQueryBlock * kRows;  // elements of a transposed panel: [query][kRows]
+    // Elements of a transposed panel: [query][kRows]
+    static constexpr int kPanel = kQueryBlock * kRows;
     const int T = h.queries, HS = h.HS;
     const float scale = h.scale;
-    const size_t keys = size_t(round_up(T, kRows)), queries = size_t(round_up(T, kCols)), H = packed(HS), K = packed(T);
-    const size_t D = size_t(round_up(HS, kRows)), E = size_t(round_up(HS, kCols)), block = size_t(kKeyBlock) * kCols;
+    const size_t keys = size_t(round_up(T, kRows)), queries = size_t(round_up(T, kCols)),
+                 H = packed(HS), K = packed(T);
+    const size_t D = size_t(round_up(HS, kRows)), E = size_t(round_up(HS, kCols)),
+                 block = size_t(kKeyBlock) * kCols;
     Workspace w = {};
-    Packed* const k_keys = w.take<Packed>(keys * H);            // [panel of keys][HS][kRows]     first operand of s^T
-    Packed* const v_keys = w.take<Packed>(keys * H);            //                                             of dp^T
-    Packed* const k_dims = w.take<Packed>(D * K);               // [panel of HS][T][kRows]                     of dq^T
-    Packed* const q_rows = w.take<Packed>(queries * H);         // [panel of queries][HS][kCols]  second operand of s^T
-    Packed* const dout_rows = w.take<Packed>(queries * H);      //                                              of dp^T
-    Packed* const q_dims = w.take<Packed>(E * K);               // [panel of HS][T][kCols]                      of dk
-    Packed* const dout_dims = w.take<Packed>(E * K);            //                                              of dv
+    // First operands: those of s^T and dp^T, in panels of keys, and that of dq^T, in panels of HS.
+    Packed* const k_keys = w.take<Packed>(keys * H);            // [panel][HS][kRows]
+    Packed* const v_keys = w.take<Packed>(keys * H);            // [panel][HS][kRows]
+    Packed* const k_dims = w.take<Packed>(D * K);               // [panel][T][kRows]
+    // Second operands: those of s^T and dp^T, in panels of queries, and of dk and dv, of HS.
+    Packed* const q_rows = w.take<Packed>(queries * H);         // [panel][HS][kCols]
+    Packed* const dout_rows = w.take<Packed>(queries * H);      // [panel][HS][kCols]
+    Packed* const q_dims = w.take<Packed>(E * K);               // [panel][T][kCols]
+    Packed* const dout_dims = w.take<Packed>(E * K);            // [panel][T][kCols]
     float* const lse_of = w.take<float>(queries);               // infinity where there is no query
-    float* const delta = w.take<float>(queries);                // dout . out; 0 where there is no query
+    float* const delta = w.take<float>(queries);                // dout . out; 0 where there is none
     float* const dq_sums = w.take<float>(queries * D);          // [panel of queries][HS][kCols]
-    float* const dk_sums = w.take<float>(keys * E);             // [panel of keys][panel of HS][kRows][kCols]
+    // [panel of keys][panel of HS][kRows][kCols]
+    float* const dk_sums = w.take<float>(keys * E);
     float* const dv_sums = w.take<float>(keys * E);
-    float* const ds = w.take<float>(block);                     // [key of the block][kCols]
-    Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, if ds is not
-    Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
+    // Of one block of keys: ds, and it as the second operand of dq^T, unless ds is that itself.
+    float* const ds = w.take<float>(block);                     // [key][kCols]
+    Packed* const ds_b = w.take<Packed>(block);
+    Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys][kPanel]
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
-    float* const factors = w.take<float>(block);    // [key of the block][kCols]    dropout factors
-    float* const mask_rows = w.take<float>(block);  // [kCols][key of the block]    for mask_panel
+    float* const factors = w.take<float>(block);                // [key][kCols]   dropout factors
+    float* const mask_rows = w.take<float>(block);              // [kCols][key]   for mask_panel
 
     void prepare_keys() const {
         pack_positions<false>(k_keys, h.k, h.kv_stride, T, HS);
@@ -240,8 +273,9 @@ struct Backward {
     void prepare_head() const {
         for (int t = 0; t < int(queries); t++) {
             const floatX *out_t = out + t * h.out_stride, *dout_t = dout + t * h.out_stride;
-            delta[t] = sum_products(t < T ? HS : 0, [&](int d, int left) { return load(out_t + d, left); },
-                                    [&](int d, int left) { return load(dout_t + d, left); });
+            delta[t] = sum_products(
+                t < T ? HS : 0, [&](int d, int left) { return load(out_t + d, left); },
+                [&](int d, int left) { return load(dout_t + d, left); });
             lse_of[t] = t < T ? lse[h.row + t] : kInfinity;
         }
         pack_positions<true>(q_rows, h.q, h.q_stride, T, HS);
@@ -253,7 +287,8 @@ struct Backward {
 
     // Computes p (masked) and ds, both [kRows][kCols], for keys from u on
     // and queries from t on. They are 0 where a key comes after the query.
-    __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p, float* ds_u) const {
+    __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p,
+                                             float* ds_u) const {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
         micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
         micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS);
@@ -262,7 +297,8 @@ struct Backward {
             const Vec query = lane_numbers() + float(t + v);
             for (int r = 0; r < kRows; r++) {
                 const int at = r * kCols + v;
-                const Vec e = exp(fma(broadcast(scale), load(s + at), -lse_t)), x = query < float(u + r) ? Vec{} : e;
+                const Vec e = exp(fma(broadcast(scale), load(s + at), -lse_t)),
+                          x = query < float(u + r) ? Vec{} : e;
                 const Vec factor = mask ? load(mask + at) : broadcast(1.0f);
                 store(p + at, x * factor);
                 store(ds_u + at, x * fma(factor, load(dp + at), -delta_t) * scale);
@@ -270,7 +306,8 @@ struct Backward {
         }
     }
 
-    // Takes kCols queries from t on, of the block at t0, with n keys from u0 on. Adds to dq, and packs p and ds.
+    // Takes kCols queries from t on, of the block at t0, with n keys from u0 on. Adds to dq, and
+    // packs p and ds.
     void pass_queries(int u0, int n, int t0, int t) const {
         const bool masked = h.mask.rate > 0;
         alignas(64) float p[kRows * kCols];
@@ -291,7 +328,8 @@ struct Backward {
     // Adds the terms of the block of queries at t0 to dk and dv of the n keys from u0 on.
     void pass_keys(int u0, int n, int t0, int count) const {
         for (int u = 0; u < n; u += kRows) {
-            const int skip = max(0, u0 + u - t0) / kCols * kCols;       // earlier queries see none of these keys
+            // Earlier queries see none of these keys
+            const int skip = max(0, u0 + u - t0) / kCols * kCols;
             const size_t at = size_t(u / kRows) * kPanel + skip * kRows;
             for (int d = 0; d < HS && skip < count; d += kCols) {
                 const size_t panel = d * K + (t0 + skip) * kCols;
@@ -320,7 +358,8 @@ struct Backward {
             for (int t0 = u0 / kQueryBlock * kQueryBlock; t0 < T; t0 += kQueryBlock) {
                 const int count = min(kQueryBlock, T - t0);
                 for (int t = t0; t < t0 + count; t += kCols) {
-                    const int seen = min(n, t + kCols - u0);            // keys before the end of these queries
+                    // Keys before the end of these queries
+                    const int seen = min(n, t + kCols - u0);
                     if (seen > 0) pass_queries(u0, seen, t0, t);
                 }
                 pass_keys(u0, n, t0, count);
@@ -329,21 +368,25 @@ struct Backward {
         float ones[kCols];
         for (int i = 0; i < kCols; i++) ones[i] = 1.0f;
         for (int t = 0; t < T; t += kCols)
-            store_transposed(dq + t * h.q_stride, h.q_stride, dq_sums + t * D, HS, min(kCols, T - t), ones);
+            store_transposed(dq + t * h.q_stride, h.q_stride, dq_sums + t * D, HS,
+                             min(kCols, T - t), ones);
     }
 
     void run(int heads) {
         begin_products();
         prepare_keys();
-        for (; heads > 0; heads--, h.q += HS, h.row += size_t(T), out += HS, dout += HS, dq += HS) run_head();
+        for (; heads > 0; heads--, h.q += HS, h.row += size_t(T), out += HS, dout += HS, dq += HS)
+            run_head();
         store_keys();
         end_products();
     }
 };
 
-static void attention_backward(floatX* dqkv, float*, const floatX* dout, const floatX* qkv, const floatX* out,
-                               const float* lse, const Attention& attention, Stream) {
-    const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
+static void attention_backward(floatX* dqkv, float*, const floatX* dout, const floatX* qkv,
+                               const floatX* out, const float* lse, const Attention& attention,
+                               Stream) {
+    const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK,
+              HS = attention.HS;
     if (T == 0) return;
     parallel_for(B * NK, [&](int shared) {
         const int heads = NH / NK, head = shared * heads;

@@ -4,8 +4,8 @@
 
 namespace BACKEND::ISA {
 
-static void classifier(float* losses, floatX* all_logits, const int* targets, int N, int V, int Vp, bool backward,
-                       Stream) {
+static void classifier(float* losses, floatX* all_logits, const int* targets, int N, int V, int Vp,
+                       bool backward, Stream) {
     for_rows(N, Vp, [&](int n) {
         const int target = targets[n];
         floatX* const logits = all_logits + size_t(n) * Vp;
@@ -15,7 +15,8 @@ static void classifier(float* losses, floatX* all_logits, const int* targets, in
             return;
         }
         Vec most = broadcast(-kInfinity);
-        for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, -kInfinity), most); });
+        for_vectors(V,
+                    [&](int j, int left) { most = max(load(logits + j, left, -kInfinity), most); });
         const float top = across(most, [](Vec a, Vec b) { return max(a, b); });
         float* const exps = thread_buffer(size_t(Vp));          // the row of exp(x - top)
         const float all = sum_over(V, [&](int j, int left) {
@@ -27,7 +28,8 @@ static void classifier(float* losses, floatX* all_logits, const int* targets, in
         losses[n] = log(all) - (load(logits + target, 1)[0] - top);
         if (!backward) return;
         exps[target] -= all;            // before p is rounded to storage
-        for_vectors(V, [&](int j, int left) { store(logits + j, load(exps + j, left) / all, left); });
+        for_vectors(V,
+                    [&](int j, int left) { store(logits + j, load(exps + j, left) / all, left); });
         if (Vp > V) memset(logits + V, 0, size_t(Vp - V) * sizeof(floatX));
     });
 }

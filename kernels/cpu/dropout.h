@@ -1,4 +1,5 @@
-// dropout.h -- the random numbers of src/base/numbers.h, a vector of blocks at a time, and dropout with them.
+// dropout.h -- the random numbers of src/base/numbers.h, a
+// vector of blocks at a time, and dropout with them.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -9,20 +10,24 @@ struct Mask { float rate, keep; RandomKey key; };
 
 static Mask mask_of(const Dropout& drop) {
     if (drop.rate <= 0) return {0, 1, {}};
-    return {drop.rate, 1.0f / (1.0f - drop.rate), {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch}};
+    return {drop.rate, 1.0f / (1.0f - drop.rate),
+            {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch}};
 }
 
 // Multiplies 32-bit lanes by factor. *low and *high become the halves of the 64-bit products.
 INLINE void multiply_wide(VecBits x, uint32_t factor, VecBits* low, VecBits* high) {
     const uint64_t lower = 0xffffffffu;
-    const VecWide f = VecWide{} + factor, even = multiply_even((VecWide)x, f), odd = multiply_even((VecWide)x >> 32, f);
+    const VecWide f = VecWide{} + factor, even = multiply_even((VecWide)x, f),
+                  odd = multiply_even((VecWide)x >> 32, f);
     *low = (VecBits)((even & lower) | odd << 32);
     *high = (VecBits)(even >> 32 | (odd & ~lower));
 }
 
-// Sets numbers[k][i] to number k, of 4, of block first + i, i < kWidth. No later block may be a multiple of 2^32.
+// Sets numbers[k][i] to number k, of 4, of block first + i,
+// i < kWidth. No later block may be a multiple of 2^32.
 INLINE void philox(VecBits* numbers, const RandomKey& key, uint64_t first) {
-    VecBits c0 = VecBits{} + uint32_t(first), c1 = VecBits{} + ((uint32_t(first >> 32) & 0xffffu) | key.purpose << 16);
+    VecBits c0 = VecBits{} + uint32_t(first),
+            c1 = VecBits{} + ((uint32_t(first >> 32) & 0xffffu) | key.purpose << 16);
     VecBits c2 = VecBits{} + key.step, c3 = VecBits{} + key.micro_batch;
     for (int i = 0; i < kWidth; i++) c0[i] += uint32_t(i);
     uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
@@ -38,19 +43,22 @@ INLINE void philox(VecBits* numbers, const RandomKey& key, uint64_t first) {
 
 // Sets factors[i], i < n, to what element first + i is multiplied by: 0 or keep.
 static void dropout_factors(float* factors, const Mask& mask, uint64_t first, int n) {
-    constexpr uint64_t kGroup = 4 * kWidth;         // whole vectors of blocks: none straddles a multiple of 2^32
+    // Whole vectors of blocks: none straddles a multiple of 2^32
+    constexpr uint64_t kGroup = 4 * kWidth;
     for (uint64_t begin = first / kGroup * kGroup; begin < first + uint64_t(n); begin += kGroup) {
         VecBits numbers[4];
         Vec factor[4];
         float all[kGroup];
         philox(numbers, mask.key, begin / 4);
         for (int k = 0; k < 4; k++) {
-            const Vec uniform = __builtin_convertvector((VecInt)(numbers[k] >> 8), Vec) * (1.0f / 16777216.0f);
+            const Vec uniform =
+                __builtin_convertvector((VecInt)(numbers[k] >> 8), Vec) * (1.0f / 16777216.0f);
             factor[k] = uniform >= mask.rate ? broadcast(mask.keep) : Vec{};
         }
-        interleave<4>(factor, 2);                           // now element 4 i + k is number k of block i
+        interleave<4>(factor, 2);    // now element 4 i + k is number k of block i
         memcpy(all, factor, sizeof all);
-        const int skip = begin < first ? int(first - begin) : 0, at = int(begin + uint64_t(skip) - first);
+        const int skip = begin < first ? int(first - begin) : 0,
+                  at = int(begin + uint64_t(skip) - first);
         memcpy(factors + at, all + skip, size_t(min(int(kGroup) - skip, n - at)) * sizeof(float));
     }
 }
@@ -59,7 +67,8 @@ constexpr int kFactors = 256;               // how many dropout factors are comp
 
 // Calls f(i, left, factor) as for_vectors does, where element i has index `index` + i.
 template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t index, const F& f) {
-    if (mask.rate <= 0) return for_vectors(n, [&](int i, int left) { f(i, left, broadcast(1.0f)); });
+    if (mask.rate <= 0)
+        return for_vectors(n, [&](int i, int left) { f(i, left, broadcast(1.0f)); });
     alignas(64) float factors[kFactors];
     for (int begin = 0; begin < n; begin += kFactors) {
         const int count = min(n - begin, kFactors);
@@ -69,14 +78,15 @@ template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t in
 }
 
 // Computes out = a + drop(b); element 0 of b has index `index`.
-template <class Out>
-static void add_dropped(Out* out, const Out* a, const floatX* b, int n, const Mask& mask, uint64_t index) {
+template <class Out> static void add_dropped(Out* out, const Out* a, const floatX* b, int n,
+                                             const Mask& mask, uint64_t index) {
     each_dropped(n, mask, index, [&](int i, int left, Vec factor) {
         store(out + i, fma(load(b + i, left), factor, load(a + i, left)), left);
     });
 }
 
-static void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream) {
+static void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop,
+                             Stream) {
     const Mask mask = mask_of(drop);
     for_elements(n, [&](size_t begin, size_t count) {
         each_dropped(int(count), mask, begin, [&](int i, int left, Vec factor) {

@@ -8,9 +8,10 @@ static void embedding_forward(floatX* out, const int* tokens, const floatX* wte,
                               const Embedding& embedding, Stream) {
     const auto& [B, T, C, drop] = embedding;
     const Mask mask = mask_of(drop);
-    for_rows(B * T, C, [&, T = T, C = C](int n) {           // clang 14 captures no structured binding itself
+    for_rows(B * T, C, [&, T = T, C = C](int n) {  // clang 14 captures no structured binding itself
         const size_t at = size_t(n) * C;
-        const floatX *token = wte + size_t(tokens[n]) * C, *position = wpe ? wpe + size_t(n % T) * C : nullptr;
+        const floatX *token = wte + size_t(tokens[n]) * C,
+                     *position = wpe ? wpe + size_t(n % T) * C : nullptr;
         each_dropped(C, mask, at, [&](int c, int left, Vec factor) {
             const Vec x = load(token + c, left);
             store(out + at + c, (position ? x + load(position + c, left) : x) * factor, left);
@@ -18,15 +19,16 @@ static void embedding_forward(floatX* out, const int* tokens, const floatX* wte,
     });
 }
 
-// A task takes a part of the vocabulary, and adds all rows of its tokens in order: a token may be in many rows.
-static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
-                               const Embedding& embedding, bool accumulate, Stream) {
+// A task takes a part of the vocabulary, and adds all rows
+// of its tokens in order: a token may be in many rows.
+static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens,
+                               int maxT, const Embedding& embedding, bool accumulate, Stream) {
     if (!dwte) return;
     const int B = embedding.B, T = embedding.T, C = embedding.C;
     const Mask mask = mask_of(embedding.drop);
     const int N = B * T, tasks = get_threads() == 1 ? 1 : 4 * get_threads();
     parallel_for(tasks, [&](int task) {
-        const auto own = [&](int n) {                       // the first row from n on with a token of this task
+        const auto own = [&](int n) {    // the first row from n on with a token of this task
             while (n < N && tokens[n] % tasks != task) n++;
             return n;
         };

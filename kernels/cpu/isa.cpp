@@ -1,6 +1,6 @@
-// isa.cpp -- one instruction set: the operations on the arena (what happens to the gradient after backward), and the
-// table of all operations. It is compiled once per instruction set (configure). The flag -fno-math-errno lets the
-// compiler use the sqrt instruction.
+// isa.cpp -- one instruction set: the operations on the arena (what happens to the gradient after
+// backward), and the table of all operations. It is compiled once per instruction set (configure).
+// The flag -fno-math-errno lets the compiler use the sqrt instruction.
 #include "build/optimizers.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/classifier.h"
@@ -21,8 +21,10 @@ template <class F> static void for_units(size_t n, const F& f) {
 
 constexpr int kBlock = 512;         // elements: the partial sums stay in the L1 cache
 
-// Adds elements begin .. begin + kBlock - 1 of all terms. Returns where the sum is: in `sums`, or in the only term.
-static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
+// Adds elements begin .. begin + kBlock - 1 of all terms. Returns where the sum is: in `sums`, or
+// in the only term.
+static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree,
+                                 size_t begin) {
     if (count == 1) return terms[0] + begin;
     const int first = tree == Tree::kBalanced ? count / 2 : 1;
     float upper[kBlock];
@@ -41,9 +43,10 @@ static float squares(const float* grad) {
     return total;
 }
 
-static void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
-                        Stream) {
-    CHECK(count > 0 && (tree == Tree::kNested || (count & (count - 1)) == 0), "tree_reduce: %d terms", count);
+static void tree_reduce(float* out, float* partials, const float* const* terms, int count,
+                        Tree tree, size_t n, Stream) {
+    CHECK(count > 0 && (tree == Tree::kNested || (count & (count - 1)) == 0),
+          "tree_reduce: %d terms", count);
     const bool in_place = count == 1 && terms[0] == out;
     if (in_place && !partials) return;
     for_units(n, [&](size_t unit) {
@@ -54,8 +57,8 @@ static void tree_reduce(float* out, float* partials, const float* const* terms, 
     });
 }
 
-static void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
-                       Stream) {
+static void clip_scale(StepState* state, double* norm, const float* partials, size_t units,
+                       double clip, double tokens, Stream) {
     double sum;
     sum_in_order(&sum, partials, units, nullptr);
     if (tokens == 0) tokens = state->tokens;
@@ -64,11 +67,11 @@ static void clip_scale(StepState* state, double* norm, const float* partials, si
     state->grad_scale = __builtin_isfinite(norm[0]) ? float(factor / tokens) : __builtin_nanf("");
 }
 
-// Updates n weights, in a plain loop that the compiler turns into vectors: operations are rounded as kernels.h says.
-// Each array is a parameter, so that `restrict` says that no two overlap.
+// Updates n weights, in a plain loop that the compiler turns into vectors: operations are rounded
+// as kernels.h says. Each array is a parameter, so that `restrict` says that no two overlap.
 template <class Rule, int STAGE, class... Arrays>
-static void update_elements(float* master, const float* grad, Rates rates, const StepState& step, size_t n,
-                            Arrays* __restrict... state) {
+static void update_elements(float* master, const float* grad, Rates rates, const StepState& step,
+                            size_t n, Arrays* __restrict... state) {
     for (size_t i = 0; i < n; i++) {
         float own[] = {state[i]..., 0};
         Rule::element(STAGE, master[i], own, grad[i], rates, step);
@@ -77,14 +80,15 @@ static void update_elements(float* master, const float* grad, Rates rates, const
     }
 }
 
-// Updates the unit whose first element is `at`. The lambda reads u, because clang 14 captures no structured binding.
+// Updates the unit whose first element is `at`. The lambda
+// reads u, because clang 14 captures no structured binding.
 template <class Rule, int STAGE> static void update_unit(const Update& u, size_t at) {
     if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
         const auto& [n, param, master, state, grad, rates, in_memory] = u;
         const StepState step = *in_memory;
         [&]<int... K>(std::integer_sequence<int, K...>) {
-            update_elements<Rule, STAGE>(u.master + at, u.grad + at, u.rates[at / kUnit], step, kUnit,
-                                         (u.state[K] + at)...);
+            update_elements<Rule, STAGE>(u.master + at, u.grad + at, u.rates[at / kUnit], step,
+                                         kUnit, (u.state[K] + at)...);
         }(std::make_integer_sequence<int, Rule::kState[STAGE]>());
         if (static_cast<void*>(param) == master) return;
         for (size_t i = at; i < at + kUnit; i += kWidth) store(param + i, load(master + i));
@@ -99,7 +103,8 @@ static void update(int optimizer, int stage, const Update& arrays, Stream) {
     for_units(arrays.n, [&](size_t at) { kUnits[optimizer][stage](arrays, at); });
 }
 
-static void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {
+static void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c,
+                              const floatX* y, int n, Stream) {
     parallel_for(n, [&](int row) {
         const size_t begin = size_t(row) * size_t(n);
         for_vectors(n, [&](int j, int left) {

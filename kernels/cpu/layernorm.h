@@ -5,12 +5,15 @@
 
 namespace BACKEND::ISA {
 
-// Computes row n. With a new member of LayerNorm this does not compile, so that no member is ignored.
+// Computes row n. With a new member of LayerNorm this does
+// not compile, so that no member is ignored.
 static void layernorm_row(const LayerNorm& norm, int n) {
     const auto& [N, C, inp, out, means, rstds, weight, bias, eps] = norm;
-    const floatX *const x = inp + size_t(n) * C, *const w = weight, *const b = bias;  // clang 14 captures no binding
+    // Pointers of their own, because clang 14 captures no structured binding.
+    const floatX *const x = inp + size_t(n) * C, *const w = weight, *const b = bias;
     floatX* const y = out + size_t(n) * C;
-    const float mean = means ? sum_over(C, [&](int c, int left) { return load(x + c, left); }) / float(C) : 0;
+    const float mean =
+        means ? sum_over(C, [&](int c, int left) { return load(x + c, left); }) / float(C) : 0;
     const auto centred = [&](int c, int left) { return load(x + c, left, mean) - mean; };
     const float variance = sum_products(C, centred, centred) / float(C);
     const float rstd = 1.0f / __builtin_sqrtf(variance + eps);
@@ -26,8 +29,8 @@ static void layernorm_forward(const LayerNorm& norm, Stream) {
     for_rows(norm.N, norm.C, [&](int n) { layernorm_row(norm, n); });
 }
 
-static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch,
-                                       const Dropout& drop, Stream) {
+static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp,
+                                       const floatX* branch, const Dropout& drop, Stream) {
     const Mask mask = mask_of(drop);
     for_rows(norm.N, norm.C, [&](int n) {
         const size_t at = size_t(n) * norm.C;
@@ -36,11 +39,12 @@ static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp,
     });
 }
 
-// With xhat = (x - mean) rstd and g = dout weight, a row has dinp (+)= rstd (g - average(g) - xhat average(g xhat)),
-// dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and for average(g). Each block of rows has
-// its own sums for dweight and dbias. Then the sums of the blocks are added in order.
-static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
-                               bool first, bool accumulate, Stream) {
+// With xhat = (x - mean) rstd and g = dout weight, a row has dinp (+)= rstd (g - average(g) - xhat
+// average(g xhat)), dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and
+// for average(g). Each block of rows has its own sums for dweight and dbias. Then the sums of the
+// blocks are added in order.
+static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout,
+                               const LayerNorm& norm, bool first, bool accumulate, Stream) {
     constexpr int kBlock = 32, kColumns = 256;
     const int N = norm.N, C = norm.C;
     const int blocks = max(1, ceil_div(N, kBlock));
@@ -51,20 +55,23 @@ static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const
         memset(sums, 0, stride * sizeof(float));
         for (int n = block * kBlock; n < min(N, (block + 1) * kBlock); n++) {
             const size_t at = size_t(n) * C;
-            const floatX *const x = norm.inp + at, *const dy = dout + at, *const weight = norm.weight;
+            const floatX *const x = norm.inp + at, *const dy = dout + at,
+                                *const weight = norm.weight;
             floatX* const dx = dinp + at;
             float* const bias_sums = sums + C;
             const float mean = norm.mean ? norm.mean[n] : 0, rstd = norm.rstd[n];
             const auto xhat = [&](int c, int left) { return (load(x + c, left) - mean) * rstd; };
             Sums g_sum, g_xhat_sum;
             for_parts(C, [&](int c, int left, int k) {
-                const Vec normed = xhat(c, left), d = load(dy + c, left), g = d * load(weight + c, left);
+                const Vec normed = xhat(c, left), d = load(dy + c, left),
+                          g = d * load(weight + c, left);
                 g_sum.part[k] += g;
                 g_xhat_sum.part[k] = fma(g, normed, g_xhat_sum.part[k]);
                 store(sums + c, fma(d, normed, load(sums + c, left)), left);
                 store(bias_sums + c, load(bias_sums + c, left) + d, left);
             });
-            const float g_mean = norm.mean ? g_sum.total() / float(C) : 0, g_xhat_mean = g_xhat_sum.total() / float(C);
+            const float g_mean = norm.mean ? g_sum.total() / float(C) : 0,
+                        g_xhat_mean = g_xhat_sum.total() / float(C);
             for_vectors(C, [&](int c, int left) {
                 const Vec g = load(dy + c, left) * load(weight + c, left);
                 const Vec rest = fma(-xhat(c, left), broadcast(g_xhat_mean), g - g_mean);

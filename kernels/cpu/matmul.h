@@ -1,12 +1,14 @@
-// matmul.h -- matmuls: packs the operands, splits the work into tasks, and applies the epilogue: bias, GELU, "+=".
+// matmul.h -- matmuls: packs the operands, splits the work
+// into tasks, and applies the epilogue: bias, GELU, "+=".
 //
-// An element's products are added one after another, by fused multiply-adds. k is split into blocks of kDepth, and a
-// block continues with the sums of the block before: so blocks, tasks, tiles and vector widths do not change the bits.
-// AMX, AVX512-BF16 and matvec have other orders; x86 without AVX2 rounds the products.
+// An element's products are added one after another, by fused multiply-adds. k is split into blocks
+// of kDepth, and a block continues with the sums of the block before: so blocks, tasks, tiles and
+// vector widths do not change the bits. AMX, AVX512-BF16 and matvec have other orders; x86 without
+// AVX2 rounds the products.
 //
-// A task computes a strip of the output, which is cut along its longer side. It packs the strip's operand, which then
-// stays in the second-level cache of its core. The other operand is packed once, by all threads, and every task reads
-// all of it.
+// A task computes a strip of the output, which is cut along its longer side. It packs the strip's
+// operand, which then stays in the second-level cache of its core. The other operand is packed
+// once, by all threads, and every task reads all of it.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -17,22 +19,25 @@ enum class Epilogue { kStore, kGelu, kGeluBackward, kGradient, kGradientAdd };
 struct Operand {
     const floatX* x;
     int ld;
-    bool rows;                      // lane i (row of a, column of b) is at x + i * ld; else k is at x + k * ld
+    bool rows;    // lane i (row of a, column of b) is at x + i * ld; else k is at x + k * ld
 };
 struct Matmul {
     Operand a, b;
     int M, N, K;
     Epilogue epilogue;
-    floatX* out = nullptr;          // (M,N) kStore: sum + bias; kGelu: gelu(pre); kGeluBackward: sum * gelu'(pre)
+    // (M,N) kStore: sum + bias; kGelu: gelu(pre); kGeluBackward: sum * gelu'(pre)
+    floatX* out = nullptr;
     floatX* pre = nullptr;          // (M,N) kGelu: written, sum + bias; kGeluBackward: read
     const floatX* bias = nullptr;   // (N)
     float* gradient = nullptr;      // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-constexpr int kDepth = 768;                                     // k of a block: an operand's panel stays in L1 or L2
-constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // a packed strip: under half of 1 MiB or 512 KiB of L2
+constexpr int kDepth = 768;    // k of a block: an operand's panel stays in L1 or L2
+// a packed strip: under half of 1 MiB or 512 KiB of L2
+constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;
 
-// An operand of a product. Its lanes are the rows of a or the columns of b; a panel has `unit` lanes.
+// An operand of a product. Its lanes are the rows of a or
+// the columns of b; a panel has `unit` lanes.
 struct Side {
     const Operand& x;
     int lanes;
@@ -40,9 +45,11 @@ struct Side {
     int unit = of_b ? kCols : kRows;
 };
 
-// Packs `lanes` lanes from `first` on, for k from k0 to k0 + k - 1. If lanes are side by side in memory, it packs
-// 2 * kStep k of all panels and then the next 2 * kStep k, because a cache line holds lanes of several panels.
-template <bool kOfB> static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k) {
+// Packs `lanes` lanes from `first` on, for k from k0 to k0 + k - 1. If lanes are side by side in
+// memory, it packs 2 * kStep k of all panels and then the next 2 * kStep k, because a cache line
+// holds lanes of several panels.
+template <bool kOfB>
+static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k) {
     const int piece = s.x.rows ? k : 2 * kStep;
     const size_t ld = size_t(s.x.ld);
     for (int at = 0; at < k; at += piece)
@@ -58,7 +65,8 @@ static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k)
     else pack<false>(to, s, first, lanes, k0, k);
 }
 
-// Applies the epilogue to a tile of complete sums and stores it: rows x cols of the output from (i, j) on.
+// Applies the epilogue to a tile of complete sums and
+// stores it: rows x cols of the output from (i, j) on.
 static void finish(const Matmul& m, const float* tile, int i, int rows, int j, int cols) {
     const auto each = [&](const auto& f) __attribute__((always_inline)) {
         const auto vectors = [&](int n) __attribute__((always_inline)) {
@@ -77,13 +85,18 @@ static void finish(const Matmul& m, const float* tile, int i, int rows, int j, i
     case Epilogue::kGelu:
         return each([&](size_t at, Vec x, int n) {
             store(m.pre + at, x, n);
-            store(m.out + at, gelu(stored(m.pre, x)), n);       // of pre as stored: backward reads that
+            store(m.out + at, gelu(stored(m.pre, x)), n);  // of pre as stored: backward reads that
         });
     case Epilogue::kGeluBackward:
-        return each([&](size_t at, Vec x, int n) { store(m.out + at, x * gelu_derivative(load(m.pre + at, n)), n); });
-    case Epilogue::kGradient: return each([&](size_t at, Vec x, int n) { store(m.gradient + at, x, n); });
+        return each([&](size_t at, Vec x, int n) {
+            store(m.out + at, x * gelu_derivative(load(m.pre + at, n)), n);
+        });
+    case Epilogue::kGradient:
+        return each([&](size_t at, Vec x, int n) { store(m.gradient + at, x, n); });
     case Epilogue::kGradientAdd:
-        return each([&](size_t at, Vec x, int n) { store(m.gradient + at, load(m.gradient + at, n) + x, n); });
+        return each([&](size_t at, Vec x, int n) {
+            store(m.gradient + at, load(m.gradient + at, n) + x, n);
+        });
     }
 }
 
@@ -97,13 +110,14 @@ INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
 
-// Block is one block of k of a product. A task has a strip of `own`; numbers of panels in strips differ by at most 1.
+// Block is one block of k of a product. A task has a strip of `own`; numbers of panels in strips
+// differ by at most 1.
 struct Block {
     const Matmul& m;
     const Side &own, &other;
     int strips;
     Packed* shared;                 // `other`, packed: [panel][k][lane]
-    float* sums;                    // [panel of b][panel of a][kRows][kCols]: sums of the blocks of k before this one
+    float* sums;  // [panel of b][panel of a][kRows][kCols]: sums of the blocks of k before this one
     int k0 = 0, k = 0;
 };
 
@@ -112,20 +126,25 @@ static void multiply(const Block& block, int task) {
     const Side &own = block.own, &other = block.other;
     const int k = block.k, depth = round_up(k, kStep), panels = ceil_div(own.lanes, own.unit);
     const auto begin = [&](int strip) { return strip * panels / block.strips * own.unit; };
-    const int first = begin(task), lanes = min(begin(task + 1), own.lanes) - first, fetched = k / kOf<Packed> / 4 * 64;
+    const int first = begin(task), lanes = min(begin(task + 1), own.lanes) - first,
+              fetched = k / kOf<Packed> / 4 * 64;
     const bool last = block.k0 + k == m.K;
-    const size_t tall = size_t(round_up(m.M, kRows)), bytes = size_t(other.unit) * depth * sizeof(Packed);
+    const size_t tall = size_t(round_up(m.M, kRows)),
+                 bytes = size_t(other.unit) * depth * sizeof(Packed);
     alignas(64) float tile[kRows * kCols];
-    Packed* const packed = reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(lanes, own.unit)) * depth));
+    Packed* const packed =
+        reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(lanes, own.unit)) * depth));
     pack(packed, own, first, lanes, block.k0, k);
     begin_products();
     for (int o = 0; o < other.lanes; o += other.unit) {
         const Packed* const theirs = block.shared + size_t(o) * depth;
-        size_t ahead = 0;               // the offset in the panel after theirs from which the next tile prefetches
+        // The offset in the panel after theirs from which the next tile prefetches
+        size_t ahead = 0;
         for (int w = 0; w < lanes; w += own.unit, ahead = (ahead + fetched) % bytes) {
             const Packed* const mine = packed + size_t(w) * depth;
             const Packed *const a = own.of_b ? theirs : mine, *const b = own.of_b ? mine : theirs;
-            const int i = own.of_b ? o : first + w, j = own.of_b ? first + w : o, rows = min(kRows, m.M - i);
+            const int i = own.of_b ? o : first + w, j = own.of_b ? first + w : o,
+                      rows = min(kRows, m.M - i);
             const int cols = min(kCols, m.N - j);
             float* const sums = block.sums + j * tall + size_t(i) * kCols;
             if (last) prefetch_tile(m, i, rows, j);
@@ -141,8 +160,8 @@ static void multiply(const Block& block, int task) {
     end_products();
 }
 
-// Computes few rows, as in generation, without packing. An element is a dot product with partial sums (Sums), so its
-// bits differ from a tile's.
+// Computes few rows, as in generation, without packing. An element is a dot product with partial
+// sums (Sums), so its bits differ from a tile's.
 static void matvec(const Matmul& m, int col, int cols) {
     alignas(64) float results[kCols];
     for (int j = col; j < col + cols; j += kCols)
@@ -160,23 +179,27 @@ static void matvec(const Matmul& m, int col, int cols) {
 
 constexpr int kFewRows = 4;         // for so few rows packing the weights costs more than it saves
 
-// Runs a product. A strip has at most `room` lanes. With several threads there are at least 8 strips for each, if there
-// are enough panels.
+// Runs a product. A strip has at most `room` lanes. With several threads there are at least 8
+// strips for each, if there are enough panels.
 static void run_matmul(const Matmul& m) {
-    CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)), "matmul: %d x %d x %d, want multiples of 8",
-          m.M, m.N, m.K);
+    CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)),
+          "matmul: %d x %d x %d, want multiples of 8", m.M, m.N, m.K);
     if (m.M <= 0) return;
     if (m.a.rows && m.b.rows && m.M <= kFewRows) {
-        const int cols = round_up(max(1, 65536 / m.K), kCols);      // a task reads 65,536 elements of b
-        return parallel_for(ceil_div(m.N, cols), [&](int t) { matvec(m, t * cols, min(cols, m.N - t * cols)); });
+        const int cols = round_up(max(1, 65536 / m.K), kCols);  // a task reads 65,536 elements of b
+        return parallel_for(ceil_div(m.N, cols),
+                            [&](int t) { matvec(m, t * cols, min(cols, m.N - t * cols)); });
     }
-    const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
+    const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b,
+               &other = m.M >= m.N ? b : a;
     const int depth = min(round_up(m.K, kStep), kDepth);
     const int room = max(own.unit, kOwnBytes / int(sizeof(Packed)) / depth / own.unit * own.unit);
-    const int wanted = round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 8 * get_threads());
+    const int wanted =
+        round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 8 * get_threads());
     const int strips = min(wanted, ceil_div(own.lanes, own.unit));
     const int share = round_up(max(1, kTaskElements / 2 / depth), other.unit);
-    const size_t shared = (size_t(round_up(other.lanes, other.unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
+    const size_t shared =
+        (size_t(round_up(other.lanes, other.unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
     const size_t sums = m.K > depth ? size_t(round_up(m.M, kRows)) * round_up(m.N, kCols) : 0;
     float* const buffer = caller_buffer(shared + sums);
     Block block = {m, own, other, strips, reinterpret_cast<Packed*>(buffer), buffer + shared};
@@ -192,14 +215,21 @@ static void run_matmul(const Matmul& m) {
 }
 
 // If pre is null, gelu is left out.
-static void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
-                                int N, int C, int OC, Stream) {
-    run_matmul({.a = {inp, C, true}, .b = {weight, C, true}, .M = N, .N = OC, .K = C,
-                .epilogue = pre ? Epilogue::kGelu : Epilogue::kStore, .out = out, .pre = pre, .bias = bias});
+static void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight,
+                                const floatX* bias, int N, int C, int OC, Stream) {
+    run_matmul({.a = {inp, C, true},
+                .b = {weight, C, true},
+                .M = N,
+                .N = OC,
+                .K = C,
+                .epilogue = pre ? Epilogue::kGelu : Epilogue::kStore,
+                .out = out,
+                .pre = pre,
+                .bias = bias});
 }
 
-static void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C,
-                           int OC, Stream s) {
+static void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias,
+                           int N, int C, int OC, Stream s) {
     matmul_gelu_forward(out, nullptr, inp, weight, bias, N, C, OC, s);
 }
 
@@ -212,23 +242,29 @@ static void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
 }
 
 // If pre is null, the factor gelu' is left out.
-static void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre,
-                                       int N, int C, int OC, Stream) {
+static void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight,
+                                       const floatX* pre, int N, int C, int OC, Stream) {
     run_matmul({.a = {dout, OC, true}, .b = {weight, C, false}, .M = N, .N = C, .K = OC,
                 .epilogue = pre ? Epilogue::kGeluBackward : Epilogue::kStore,
                 .out = dpre, .pre = const_cast<floatX*>(pre)});
 }
 
-static void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC,
-                                  Stream s) {
+static void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N,
+                                  int C, int OC, Stream s) {
     matmul_gelu_backward_input(dinp, dout, weight, nullptr, N, C, OC, s);
 }
 
-static void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C,
-                                   int OC, bool accumulate, Stream) {
+static void matmul_backward_params(float* dweight, float* dbias, const floatX* dout,
+                                   const floatX* inp, int N, int C, int OC, bool accumulate,
+                                   Stream) {
     if (N > 0)
-        run_matmul({.a = {dout, OC, false}, .b = {inp, C, false}, .M = OC, .N = C, .K = N,
-                    .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient, .gradient = dweight});
+        run_matmul({.a = {dout, OC, false},
+                    .b = {inp, C, false},
+                    .M = OC,
+                    .N = C,
+                    .K = N,
+                    .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient,
+                    .gradient = dweight});
     else if (!accumulate) memset(dweight, 0, size_t(OC) * C * sizeof(float));
     if (!dbias) return;
     constexpr int kLine = 64, kVecs = kLine / kWidth;       // columns of a task: whole cache lines
@@ -237,7 +273,8 @@ static void matmul_backward_params(float* dweight, float* dbias, const floatX* d
         Vec total[kVecs] = {};
         for (int n = 0; n < N; n++)
             for (int t = 0; t < kVecs; t++)
-                if (t * kWidth < cols) total[t] += load(dout + size_t(n) * OC + col + t * kWidth, cols - t * kWidth);
+                if (t * kWidth < cols)
+                    total[t] += load(dout + size_t(n) * OC + col + t * kWidth, cols - t * kWidth);
         for (int t = 0; t * kWidth < cols; t++) {
             const int left = cols - t * kWidth;
             float* const to = dbias + col + t * kWidth;

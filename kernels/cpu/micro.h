@@ -1,16 +1,19 @@
 // micro.h -- packing and the micro-kernel, which all matmuls and attention use.
 //
-// A matmul is cut into tiles of kRows x kCols that live in registers while k runs. The operands are copied ("packed")
-// so that the micro-kernel reads both as one stream: panels of kRows rows of a, a[k][kRows], and of kCols columns of
-// b, b[k][kCols] (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). amx.h is for AMX.
+// A matmul is cut into tiles of kRows x kCols that live in registers while k runs. The operands are
+// copied ("packed") so that the micro-kernel reads both as one stream: panels of kRows rows of a,
+// a[k][kRows], and of kCols columns of b, b[k][kCols] (Goto and van de Geijn, Anatomy of
+// High-Performance Matrix Multiplication, 2008). amx.h is for AMX.
 #pragma once
 #include "kernels/cpu/isa.h"
 
 namespace BACKEND::ISA {
 
-// Interleaves n vectors. If a is the first half of all their elements in memory and b the second, a round makes a0 b0
-// a1 b1 ... (a perfect shuffle). log2(n) rounds transpose x[n][lanes]: element [i][j] is then at [j][i] of x[lanes][n].
-template <int n, class V, int... I> INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
+// Interleaves n vectors. If a is the first half of all their elements in memory and b the second, a
+// round makes a0 b0 a1 b1 ... (a perfect shuffle). log2(n) rounds transpose x[n][lanes]: element
+// [i][j] is then at [j][i] of x[lanes][n].
+template <int n, class V, int... I>
+INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
     constexpr int kLanes = sizeof...(I);
 #pragma GCC unroll 4
     for (int round = 0; round < rounds; round++) {
@@ -43,15 +46,20 @@ INLINE Vec elements(const bf16*, const bf16* x, int n) {
     memcpy(all, x, size_t(n) * sizeof(bf16));
     return load(reinterpret_cast<const float*>(all));
 }
-// Loads kWidth lanes that lie side by side at x: the first `lanes`, then 0. next: these lanes at the next k, or null.
-template <class F> INLINE Vec elements(const float*, const F* x, const F*, int lanes) { return load(x, lanes); }
+// Loads kWidth lanes that lie side by side at x: the first `lanes`, then 0. next: these lanes at
+// the next k, or null.
+template <class F> INLINE Vec elements(const float*, const F* x, const F*, int lanes) {
+    return load(x, lanes);
+}
 INLINE Vec elements(const bf16*, const bf16* x, const bf16* next, int lanes) {
     const VecBits high = next ? (VecBits)load(next, lanes) : VecBits{};
     return (Vec)(high | (VecBits)load(x, lanes) >> 16);
 }
-// Packs x (lanes,K), lane i at x + i * ld, as panel[k][W]; K a multiple of kOf. Missing lanes repeat the last. Blocks
-// of kWidth x kWidth keep few cache lines in use at a time: rows a power of two apart evict each other from the cache.
-template <int W, class P, class F> static void pack_rows(P* panel, const F* x, size_t ld, int lanes, int K) {
+// Packs x (lanes,K), lane i at x + i * ld, as panel[k][W]; K a multiple of kOf. Missing lanes
+// repeat the last. Blocks of kWidth x kWidth keep few cache lines in use at a time: rows a power of
+// two apart evict each other from the cache.
+template <int W, class P, class F>
+static void pack_rows(P* panel, const F* x, size_t ld, int lanes, int K) {
     float* to = reinterpret_cast<float*>(panel);
     for (int k = 0; k < K; k += kWidth * kOf<P>, to += kWidth * W)
 #pragma GCC unroll 4
@@ -59,7 +67,8 @@ template <int W, class P, class F> static void pack_rows(P* panel, const F* x, s
             Vec rows[kWidth] = {};
 #pragma GCC unroll 16
             for (int t = 0; t < kWidth; t++)
-                if (i + t < W) rows[t] = elements(panel, x + size_t(min(i + t, lanes - 1)) * ld + k, K - k);
+                if (i + t < W)
+                    rows[t] = elements(panel, x + size_t(min(i + t, lanes - 1)) * ld + k, K - k);
             transpose(rows);
 #pragma GCC unroll 16
             for (int t = 0; t < kWidth; t++)
@@ -67,13 +76,16 @@ template <int W, class P, class F> static void pack_rows(P* panel, const F* x, s
         }
 }
 // Packs x (K,lanes), row k at x + k * ld, as panel[k][W]. Missing lanes become 0.
-template <int W, class P, class F> static void pack_cols(P* panel, const F* x, size_t ld, int lanes, int K) {
+template <int W, class P, class F>
+static void pack_cols(P* panel, const F* x, size_t ld, int lanes, int K) {
     float* to = reinterpret_cast<float*>(panel);
     for (int k = 0; k < K; k += kOf<P>, x += kOf<P> * ld, to += W) {
-        __builtin_prefetch(x + 16 * ld);                // the hardware prefetcher does not follow strides of rows
+        __builtin_prefetch(x + 16 * ld);  // the hardware prefetcher does not follow strides of rows
 #pragma GCC unroll 4
         for (int i = 0; i < W; i += kWidth) {
-            const Vec y = lanes > i ? elements(panel, x + i, k + 1 < K ? x + ld + i : nullptr, lanes - i) : Vec{};
+            const Vec y = lanes > i
+                              ? elements(panel, x + i, k + 1 < K ? x + ld + i : nullptr, lanes - i)
+                              : Vec{};
             store(to + i, y, W - i);
         }
     }
@@ -85,10 +97,12 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 #else
 namespace BACKEND::ISA {
 
-// Computes the first R rows and V vectors of a tile: adds a[k][row] b[k][:], one k after the other, to `before`, or
-// to 0 if that is null. Every four k it prefetches one cache line of `next`: more would wait for line fill buffers.
-template <int R, int V = kVectors>
-static void micro_tile(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
+// Computes the first R rows and V vectors of a tile: adds a[k][row] b[k][:], one k after the other,
+// to `before`, or to 0 if that is null. Every four k it prefetches one cache line of `next`: more
+// would wait for line fill buffers.
+template <int R, int V = kVectors> static void micro_tile(float* tile, const float* before,
+                                                          const float* a, const float* b,
+                                                          const char* next, int k) {
     Vec sum[R][V] = {};
     if (before) {
 #pragma GCC unroll 16
@@ -120,17 +134,19 @@ static void micro_tile(float* tile, const float* before, const float* a, const f
 }
 
 // Computes a tile by micro_tile, at least its first `rows` x `cols`. Prefetches `next`.
-static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, const char* next, int k,
-                         int rows, int cols) {
+static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b,
+                         const char* next, int k, int rows, int cols) {
     auto run = micro_tile<kRows>;
     if (cols <= kWidth) run = micro_tile<kRows, 1>;
     else if (rows <= kRows / 3) run = micro_tile<kRows / 3>;
     else if (rows <= kRows * 2 / 3) run = micro_tile<kRows * 2 / 3>;
-    const float *pairs_a = reinterpret_cast<const float*>(a), *pairs_b = reinterpret_cast<const float*>(b);
+    const float *pairs_a = reinterpret_cast<const float*>(a),
+                *pairs_b = reinterpret_cast<const float*>(b);
     run(tile, before, pairs_a, pairs_b, next, ceil_div(k, kOf<Packed>));
 }
 
-// Packs a panel of the first operand (rows of a) or the second (columns of b). A lane is a row of x, or a column.
+// Packs a panel of the first operand (rows of a) or the second (columns of b). A lane is a row of
+// x, or a column.
 template <bool kOfB, bool kLanesAreRows, class F>
 INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
     constexpr int W = kOfB ? kCols : kRows;
@@ -141,7 +157,9 @@ INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
 INLINE void begin_products() {}
 INLINE void end_products() {}
 // Packs sums x[kRows][kCols] as a panel of the first operand: lanes are rows, k are columns.
-INLINE void pack_a_sums(float* panel, const float* x) { pack_rows<kRows>(panel, x, kCols, kRows, kCols); }
+INLINE void pack_a_sums(float* panel, const float* x) {
+    pack_rows<kRows>(panel, x, kCols, kRows, kCols);
+}
 INLINE void pack_a_sums(bf16* panel, const float* x) {
     alignas(64) bf16 rows[kRows * kCols];
     for (int i = 0; i < kRows * kCols; i += kWidth) store(rows + i, load(x + i));
@@ -154,13 +172,15 @@ INLINE int pair_at(int k, int lane) { return k / 2 * kCols + lane; }
 
 namespace BACKEND::ISA {
 
-// Packs sums x[K][kCols] as a panel of the second operand, and returns it. Floats need no packing: then it returns x.
+// Packs sums x[K][kCols] as a panel of the second operand, and returns it. Floats need no packing:
+// then it returns x.
 INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
 INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
     for (int k = 0; k < round_up(K, kStep); k += 2)
         for (int lane = 0; lane < kCols; lane += kWidth) {
             const VecBits even = k < K ? round_to_bf16(load(x + k * kCols + lane)) : VecBits{};
-            const VecBits odd = k + 1 < K ? round_to_bf16(load(x + (k + 1) * kCols + lane)) : VecBits{};
+            const VecBits odd = k + 1 < K ? round_to_bf16(load(x + (k + 1) * kCols + lane))
+                                          : VecBits{};
             store(reinterpret_cast<float*>(panel) + pair_at(k, lane), (Vec)(even >> 16 | odd));
         }
     return panel;

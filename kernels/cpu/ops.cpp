@@ -24,11 +24,13 @@ namespace amx_in_software { extern const Ops ops __attribute__((weak)); }      /
 constexpr bool kHalf = sizeof(floatX) == 2;             // AMX multiplies bf16 only
 
 #if defined(__x86_64__)
-// Returns whether the CPU has AMX and Linux lets this process use it. One request holds for all threads of a process.
+// Returns whether the CPU has AMX and Linux lets this process use it. One request holds for all
+// threads of a process.
 [[maybe_unused]] static bool has_amx() {
-    constexpr int kAskForState = 0x1023, kTileData = 18;            // ARCH_REQ_XCOMP_PERM of asm/prctl.h
+    constexpr int kAskForState = 0x1023, kTileData = 18;    // ARCH_REQ_XCOMP_PERM of asm/prctl.h
     unsigned a, b, c, d;
-    const bool cpu = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1);     // BF16, TILE
+    // BF16, TILE
+    const bool cpu = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1);
     return cpu && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 }
 #endif
@@ -37,8 +39,9 @@ constexpr bool kHalf = sizeof(floatX) == 2;             // AMX multiplies bf16 o
 static std::vector<const Ops*> instruction_sets() {
     std::vector<const Ops*> sets;
 #if defined(__x86_64__)
-    const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    const bool has_avx512 =
+        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if constexpr (kHalf) {
         if (has_avx512 && has_amx()) sets.push_back(&amx::ops);
         if (has_avx512 && __builtin_cpu_supports("avx512bf16")) sets.push_back(&avx512_bf16::ops);
@@ -59,7 +62,8 @@ static const Ops& choose() {
         if (!wanted || !*wanted || !std::strcmp(wanted, set->isa)) return *set;
         names += (names.empty() ? "" : ", ") + std::string(set->isa);
     }
-    die(kExitUsage, "environment: LOCKSTEP_ISA: got %s, want one this CPU has: %s", wanted, names.c_str());
+    die(kExitUsage, "environment: LOCKSTEP_ISA: got %s, want one this CPU has: %s", wanted,
+        names.c_str());
 }
 
 static const Ops& ops() {
@@ -76,9 +80,10 @@ const char* device_name() {
     return name.c_str();
 }
 
-// Instruction sets with fused multiply-add of floats are one kind, because they run the same sequence of rounded
-// operations: avx2, avx512, and portable on Arm. Each of the others is a kind of its own: those that multiply bf16 add
-// in another order, and without fused multiply-add the products are rounded, too.
+// Instruction sets with fused multiply-add of floats are one kind, because they run the same
+// sequence of rounded operations: avx2, avx512, and portable on Arm. Each of the others is a kind
+// of its own: those that multiply bf16 add in another order, and without fused multiply-add the
+// products are rounded, too.
 const char* device_kind() {
     const std::string_view isa = ops().isa;
 #if defined(__aarch64__)
@@ -90,7 +95,8 @@ const char* device_kind() {
     return kind.c_str();
 }
 
-#define OP(result, name, parameters, arguments) result name parameters { return ops().name arguments; }
+#define OP(result, name, parameters, arguments) \
+    result name parameters { return ops().name arguments; }
 #include "build/op_table.h"
 
 }  // namespace BACKEND

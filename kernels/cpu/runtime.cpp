@@ -1,6 +1,7 @@
 // runtime.cpp -- memory, streams, events and threads of the CPU backend.
 //
-// An operation runs at once, whatever its Stream is. A second stream is a thread that runs the work of stream_call.
+// An operation runs at once, whatever its Stream is. A second
+// stream is a thread that runs the work of stream_call.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -24,9 +25,9 @@
 
 namespace BACKEND {
 
-// Makes numbers below 1.2e-38, which cost a hundred cycles each, count as 0, as operands and as results, in every
-// program that has a CPU backend. This is done before main, because a thread inherits the mode of the thread that
-// starts it (C++20, [cfenv.syn]): so all threads have it.
+// Makes numbers below 1.2e-38, which cost a hundred cycles each, count as 0, as operands and as
+// results, in every program that has a CPU backend. This is done before main, because a thread
+// inherits the mode of the thread that starts it (C++20, [cfenv.syn]): so all threads have it.
 [[maybe_unused]] static const bool flushes_to_zero = [] {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ
@@ -38,20 +39,24 @@ namespace BACKEND {
     return true;
 }();
 
-// ------------------------------------------------------------------------------------------------------------- memory
+// ------------------------ memory
 
-// Allocates with calloc, which need not clear fresh pages, and stores calloc's address in front of the aligned memory.
-// Large memory gets huge pages, for fewer TLB misses.
+// Allocates with calloc, which need not clear fresh pages, and stores calloc's address in front of
+// the aligned memory. Large memory gets huge pages, for fewer TLB misses.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
     constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
     void* const raw = bytes <= SIZE_MAX - kExtra ? std::calloc(1, bytes + kExtra) : nullptr;
-    if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
-    const uintptr_t aligned = round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64));
+    if (!raw)
+        die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller",
+            what, bytes);
+    const uintptr_t aligned =
+        round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64));
     void** const memory = reinterpret_cast<void**>(aligned);
     memory[-1] = raw;
     if (bytes >= 4 * kHugePage)
-        madvise(reinterpret_cast<void*>(round_up(aligned, kHugePage)), bytes - kHugePage, MADV_HUGEPAGE);
+        madvise(reinterpret_cast<void*>(round_up(aligned, kHugePage)), bytes - kHugePage,
+                MADV_HUGEPAGE);
     return memory;
 }
 
@@ -62,11 +67,18 @@ void device_free(void* memory) {
 void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
 void host_free(void* memory) { device_free(memory); }
 static void copy(void* to, const void* from, size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);        // memcpy takes no null, which an empty array may be
+    // memcpy takes no null, which an empty array may be
+    if (bytes > 0) std::memcpy(to, from, bytes);
 }
-void copy_to_device(void* device, const void* host, size_t bytes, Stream) { copy(device, host, bytes); }
-void copy_to_host(void* host, const void* device, size_t bytes, Stream) { copy(host, device, bytes); }
-void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { copy(host, device, bytes); }
+void copy_to_device(void* device, const void* host, size_t bytes, Stream) {
+    copy(device, host, bytes);
+}
+void copy_to_host(void* host, const void* device, size_t bytes, Stream) {
+    copy(host, device, bytes);
+}
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) {
+    copy(host, device, bytes);
+}
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
 void store_floats(floatX* device, const float* host, size_t n) {
     for (size_t i = 0; i < n; i++) store(device[i], host[i]);
@@ -104,14 +116,16 @@ float* thread_buffer(size_t n, int number) {
     return b.memory;
 }
 
-// ------------------------------------------------------------------------------------------------------------ threads
+// ------------------------ threads
 
-// A thread polls for this many seconds before it sleeps: longer than the gap between two operations.
+// A thread polls for this many seconds before it sleeps:
+// longer than the gap between two operations.
 constexpr double kPoll = 200e-6;
 
-static thread_local bool inside = false;        // whether this thread is in a task that the pool runs
+static thread_local bool inside = false;    // whether this thread is in a task that the pool runs
 
-// A worker that wakes up late finds no task left and holds only the job: the caller waits for tasks, not for workers.
+// A worker that wakes up late finds no task left and holds only the job: the caller waits for
+// tasks, not for workers.
 namespace {
 struct Job {
     void (*task)(const void*, int);
@@ -161,7 +175,8 @@ struct Pool {
     void start(int n) {
         for (int i = 0; i < n; i++) {
             const std::string what = format("%d of %d of --threads", i + 2, n + 1);
-            threads.push_back(start_thread(what.c_str(), [this, seen = epoch.load()] { run(seen); }));
+            threads.push_back(
+                start_thread(what.c_str(), [this, seen = epoch.load()] { run(seen); }));
         }
     }
     void stop() {
@@ -209,7 +224,7 @@ void parallel_for(int tasks, void (*task)(const void*, int), const void* context
     if (job->error) std::rethrow_exception(job->error);
 }
 
-// ------------------------------------------------------------------------------------------------- streams and events
+// ------------------------ streams and events
 
 namespace {
 struct Queue {
@@ -250,7 +265,7 @@ Stream stream_create() {
 
 // Runs what is still queued. An Error that stream_sync has not thrown is lost.
 void stream_destroy(Stream stream) {
-    const std::unique_ptr<Queue> q(queue(stream));              // deleted last, after its mutex is unlocked
+    const std::unique_ptr<Queue> q(queue(stream));    // deleted last, after its mutex is unlocked
     const std::lock_guard<std::mutex> lock(q->mutex);
     q->quit = true;
     q->changed.notify_all();
@@ -275,7 +290,8 @@ void stream_wait(Stream stream, Stream other) {
     if (stream != other) stream_sync(other);
 }
 
-// Operations are done when their call returns. So an event is only the time of event_record, and nothing waits for it.
+// Operations are done when their call returns. So an event is only the time of event_record, and
+// nothing waits for it.
 static double* seconds(Event event) { return reinterpret_cast<double*>(event); }
 Event event_create() { return reinterpret_cast<Event>(new double(0)); }
 void event_destroy(Event event) { delete seconds(event); }

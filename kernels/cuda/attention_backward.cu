@@ -3,9 +3,9 @@
 //     delta = rowsum(dout * out);  dp = drop(dout v^T);  ds = p * (dp - delta)
 //     dv = drop(p)^T dout;  dk = scale ds^T q;  dq = scale ds k
 //
-// A warp owns 16 M rows, queries or keys, and loops over the rows of the other side. p and ds are computed in registers,
-// as in forward, and rounded to bf16; for dk and dv the kernel computes s^T. There are two kernels, because one would
-// add to dq in the order in which blocks arrive.
+// A warp owns 16 M rows, queries or keys, and loops over the rows of the other side. p and ds are
+// computed in registers, as in forward, and rounded to bf16; for dk and dv the kernel computes s^T.
+// There are two kernels, because one would add to dq in the order in which blocks arrive.
 #include "kernels/cuda/attention.cuh"
 #include "src/base/common.h"
 
@@ -17,7 +17,8 @@ constexpr int kStep = 32;  // rows of the other side (queries, or keys) per step
 
 template <int D, int M_> struct Backward {
     static constexpr int M = M_, kRows = M * 16 * kWarpsSm80;
-    static constexpr size_t kBytes = size_t(2 * kRows + 4 * kStep) * D * sizeof(bf16) + 4 * kStep * sizeof(float);
+    static constexpr size_t kBytes =
+        size_t(2 * kRows + 4 * kStep) * D * sizeof(bf16) + 4 * kStep * sizeof(float);
 };
 template <int D> using BackwardQ = Backward<D, D <= 64 ? 2 : 1>;
 template <int D, bool DROP> using BackwardKv = Backward<D, D < 64 || (D == 64 && !DROP) ? 2 : 1>;
@@ -26,8 +27,8 @@ template <int D, bool DROP> using BackwardKv = Backward<D, D < 64 || (D == 64 &&
 // is that of forward, but p is known from lse. With dropout it computes (1 - rate) ds =
 // p * (mask * (dout v^T) - (1 - rate) delta), which saves a division per element.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreadsSm80, 2)
-attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
-                            const float* lse, AttentionShape s, Dropout drop) {
+attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv,
+                            const bf16* out, const float* lse, AttentionShape s, Dropout drop) {
     constexpr int M = BackwardQ<D>::M, kRows = BackwardQ<D>::kRows, N = kStep / 8;
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
@@ -41,16 +42,19 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
     const bf16* const keys = qkv + qkv_at(s, p.head, 0, kK);
     const auto load = [&](int u, int stage) {
         const bf16* const from = keys + size_t(u) * stride;
-        load_pair<D, kStep>(kv_tiles + stage * 2 * kStep * D, from, stride, from + s.NK * s.HS, stride, s.T - u, s.HS);
+        load_pair<D, kStep>(kv_tiles + stage * 2 * kStep * D, from, stride, from + s.NK * s.HS,
+                            stride, s.T - u, s.HS);
     };
     load_tile<D, kRows>(q_tile, qkv + qkv_at(s, p.head, p.begin, kQ), stride, s.T - p.begin, s.HS);
-    load_tile<D, kRows>(do_tile, dout + out_at(s, p.head, p.begin), s.NH * s.HS, s.T - p.begin, s.HS);
+    load_tile<D, kRows>(do_tile, dout + out_at(s, p.head, p.begin), s.NH * s.HS, s.T - p.begin,
+                        s.HS);
     load(0, 0);
     cp_async_wait<0>();
     __syncthreads();
     Rows<D, M, true> q(q_tile + first * D, 0), dy(q_tile + first * D, kRows);
 
-    // Register e of a first operand is for a row e % 2 * 8 and a column e / 2 * 8 further on than register 0.
+    // Register e of a first operand is for a row e % 2 * 8
+    // and a column e / 2 * 8 further on than register 0.
     const float keep = DROP ? 1 - drop.rate : 1, c = s.scale * kLog2e;
     float row_delta[M][2] = {}, row_lse[M][2] = {};
     for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
@@ -75,32 +79,37 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
         if (u >= seen) return;
         const bf16* const tile = kv_tiles + stage * 2 * kStep * D;
         unsigned mask = ~0u;
-        if constexpr (DROP) mask = keep_bits<kStep>(drop, row_at(s, p.head, t_warp + lane() % (M * 16)) * s.T + u);
+        if constexpr (DROP)
+            mask = keep_bits<kStep>(drop, row_at(s, p.head, t_warp + lane() % (M * 16)) * s.T + u);
         float x[M][N][4], dp[M][N][4];
         multiply_rows(x, q, tile, 0);
         multiply_rows(dp, dy, tile, kStep);
         if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
         for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
-            const unsigned bits = DROP ? __shfl_sync(~0u, mask, i * 16 + row_of(h * 2)) >> column_of(0) : 0;
-            for (int n = 0; n < N; n++) for (int e = h * 2; e < h * 2 + 2; e++) {
-                const float y = DROP && !kept(bits, n, e) ? 0 : dp[i][n][e];
-                x[i][n][e] = exp2_fast(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
-            }
+                const unsigned bits =
+                    DROP ? __shfl_sync(~0u, mask, i * 16 + row_of(h * 2)) >> column_of(0) : 0;
+                for (int n = 0; n < N; n++)
+                    for (int e = h * 2; e < h * 2 + 2; e++) {
+                        const float y = DROP && !kept(bits, n, e) ? 0 : dp[i][n][e];
+                        x[i][n][e] =
+                            exp2_fast(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
+                    }
         }
         add_product<D>(dq, x, tile, 0);
     };
     pipeline<kStep>(0, p.end, load, step);
 
     if (t_warp >= s.T) return;
-    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), stride, s.T - t_warp, s.HS, q_tile + first * D, dq,
-                  [factor = s.scale / keep](int, int) { return factor; });
+    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), stride, s.T - t_warp, s.HS,
+                  q_tile + first * D, dq, [factor = s.scale / keep](int, int) { return factor; });
 }
 
-// A block computes 64 M rows of dk and dv. It loops over queries that see them, with dout, head after head of
-// the group. In s^T, p^T and ds^T a row is a key and a column a query. ds has the factor 1 - rate, as above.
+// A block computes 64 M rows of dk and dv. It loops over queries that see them, with dout, head
+// after head of the group. In s^T, p^T and ds^T a row is a key and a column a query. ds has the
+// factor 1 - rate, as above.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreadsSm80, 2)
-attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse, const float* delta,
-                             AttentionShape s, Dropout drop) {
+attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse,
+                             const float* delta, AttentionShape s, Dropout drop) {
     using Tile = BackwardKv<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, N = kStep / 8;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -108,7 +117,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     bf16* const k_tile = reinterpret_cast<bf16*>(memory);
     bf16* const v_tile = k_tile + kRows * D;
     bf16* const q_tiles = v_tile + kRows * D;  // [2 stages][q, dout][kStep][D]
-    float* const rows = reinterpret_cast<float*>(q_tiles + 4 * kStep * D);  // [2 stages][lse / ln 2, delta][kStep]
+    // [2 stages][lse / ln 2, delta][kStep]
+    float* const rows = reinterpret_cast<float*>(q_tiles + 4 * kStep * D);
     const int blocks = div_up(s.T, kRows), u0 = int(blockIdx.x) % blocks * kRows;
     const int stride = s.columns, out_stride = s.NH * s.HS;
     int head = int(blockIdx.x) / blocks * s.group;
@@ -139,7 +149,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
     float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
     const int end = head + s.group;
-    for (int t = u0, stage = 0; head < end; stage ^= 1) {  // does what pipeline() does, which would spill here
+    // Does what pipeline() does, which would spill here
+    for (int t = u0, stage = 0; head < end; stage ^= 1) {
         int t_next = t + kStep, head_next = head;
         if (t_next >= s.T) {
             t_next = u0, head_next++;
@@ -151,7 +162,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
             const bf16* const tile = q_tiles + stage * 2 * kStep * D;
             const float* const row = rows + stage * 2 * kStep;
             unsigned mask = ~0u;  // a bit per key, for query t + lane
-            if constexpr (DROP) mask = keep_bits<M * 16>(drop, row_at(s, head, t + lane()) * s.T + u_warp);
+            if constexpr (DROP)
+                mask = keep_bits<M * 16>(drop, row_at(s, head, t + lane()) * s.T + u_warp);
             float x[M][N][4], ds[M][N][4];
             multiply_rows(x, k, tile, 0);
             multiply_rows(ds, v, tile, kStep);
@@ -178,8 +190,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tile, const auto& sum, float factor) {
-        store_rows<D>(dqkv + qkv_at(s, end - 1, u_warp, which), stride, s.T - u_warp, s.HS, tile + first * D, sum,
-                      [=](int, int) { return factor; });
+        store_rows<D>(dqkv + qkv_at(s, end - 1, u_warp, which), stride, s.T - u_warp, s.HS,
+                      tile + first * D, sum, [=](int, int) { return factor; });
     };
     store(kK, k_tile, dk, s.scale / keep);
     store(kV, v_tile, dv, 1 / keep);
@@ -187,16 +199,17 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
 }  // namespace
 
-void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                        const Attention& attention, Stream stream) {
+void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv,
+                        const bf16* out, const float* lse, const Attention& attention,
+                        Stream stream) {
     const AttentionShape s = shape_of(attention);
     if (attention.B * attention.T == 0) return;
     if (sm90_takes(attention)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
     with_tile(s.HS, attention.drop, [&](auto D, auto DROP) {
         launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP>, s.heads, s, stream,
                                   dqkv, delta, dout, qkv, out, lse, s, attention.drop);
-        launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP>, s.heads / s.group, s, stream,
-                                         dqkv, dout, qkv, lse, delta, s, attention.drop);
+        launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP>, s.heads / s.group,
+                                         s, stream, dqkv, dout, qkv, lse, delta, s, attention.drop);
     });
 }
 

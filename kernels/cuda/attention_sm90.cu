@@ -1,11 +1,13 @@
-// attention_sm90.cu -- causal attention on Hopper: attention.cu's formulas for head sizes 64 and 128 without dropout.
+// attention_sm90.cu -- causal attention on Hopper: attention.cu's
+// formulas for head sizes 64 and 128 without dropout.
 //
-// A block has two warpgroups that compute, 64 rows each, and a third, in which one warp or thread loads: TMA
-// copies tiles into a ring of slots. For q k^T, dout v^T and their transposes wgmma reads tiles in shared
-// memory along their rows, which are those of global memory (K-major). What is computed from the scores, p or
-// ds, stays in registers as the first operand of the next product; its second operand is a tile that is read
-// across its rows (MN-major). The warpgroups, or two blocks, run independently, so that products of one
-// overlap with exponentials of the other. TMA fills the part of a box beyond the end of a sequence with zeros.
+// A block has two warpgroups that compute, 64 rows each, and a third, in which one warp or thread
+// loads: TMA copies tiles into a ring of slots. For q k^T, dout v^T and their transposes wgmma
+// reads tiles in shared memory along their rows, which are those of global memory (K-major). What
+// is computed from the scores, p or ds, stays in registers as the first operand of the next
+// product; its second operand is a tile that is read across its rows (MN-major). The warpgroups, or
+// two blocks, run independently, so that products of one overlap with exponentials of the other.
+// TMA fills the part of a box beyond the end of a sequence with zeros.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
@@ -15,38 +17,49 @@
 namespace BACKEND::attention {
 namespace {
 
-constexpr int kGroups = 2, kComputing = kGroups * 128;  // the warpgroups that compute, and their threads
+// The warpgroups that compute, and their threads
+constexpr int kGroups = 2, kComputing = kGroups * 128;
 constexpr int kThreads = kComputing + 128, kRows = kGroups * 64;
 constexpr int kStep = 64;  // rows of the other side (queries, or keys) per step of backward
-constexpr int kBox = 64;  // a TMA load brings kBox rows of kBox columns: 128 bytes a row, one swizzle
+// a TMA load brings kBox rows of kBox columns: 128 bytes a row, one swizzle
+constexpr int kBox = 64;
 
 __device__ int warp_row() { return warp() * 16; }  // a warp's first row among the block's
 
 // Loads ROWS rows of D columns, which lie in shared memory as D / 64 pieces of (ROWS, 64).
 template <int D, int ROWS>
-__device__ void load_tile(bf16* tile, const CUtensorMap* map, uint64_t* bar, int column, int row, int matrix) {
+__device__ void load_tile(bf16* tile, const CUtensorMap* map, uint64_t* bar, int column, int row,
+                          int matrix) {
     for (int c = 0; c < D; c += kBox) for (int r = 0; r < ROWS; r += kBox)
             tma_load(tile + c * ROWS + r * kBox, map, bar, column + c, row + r, matrix);
 }
 // Loads the rows that a block keeps, as [warpgroup][64 rows][D].
-template <int D>
-__device__ void load_kept(bf16* tiles, const CUtensorMap* map, uint64_t* bar, int column, int row, int matrix) {
-    for (int g = 0; g < kGroups; g++) load_tile<D, 64>(tiles + g * 64 * D, map, bar, column, row + g * 64, matrix);
+template <int D> __device__ void load_kept(bf16* tiles, const CUtensorMap* map, uint64_t* bar,
+                                           int column, int row, int matrix) {
+    for (int g = 0; g < kGroups; g++)
+        load_tile<D, 64>(tiles + g * 64 * D, map, bar, column, row + g * 64, matrix);
 }
 constexpr int bytes_of(int elements) { return elements * int(sizeof(bf16)); }
 // Returns where chunk c of a row lies in a tile of 64 rows, in elements.
-__device__ int in_tile(int row, int c) { return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8; }
+__device__ int in_tile(int row, int c) {
+    return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8;
+}
 
-template <int N> __device__ float (&flat(float (&x)[1][N][4]))[N * 4] { return reinterpret_cast<float(&)[N * 4]>(x); }
+template <int N> __device__ float (&flat(float (&x)[1][N][4]))[N * 4] {
+    return reinterpret_cast<float(&)[N * 4]>(x);
+}
 
-// Starts d = a b^T, with 64 rows of a and ROWS rows of b, both of D columns. Descriptors have units of 16 bytes.
-template <int D, int ROWS> __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], const bf16* a, const bf16* b) {
+// Starts d = a b^T, with 64 rows of a and ROWS rows of b,
+// both of D columns. Descriptors have units of 16 bytes.
+template <int D, int ROWS>
+__device__ void multiply_rows(float (&d)[1][ROWS / 8][4], const bf16* a, const bf16* b) {
     wgmma_fence();
     const uint64_t first = wgmma_desc(a, 0, 1024), second = wgmma_desc(b, 0, 1024);
     for (int k = 0; k < D; k += 16) {
         const int piece = k / kBox, in_piece = k % kBox * 2 / 16;
-        wgmma<ROWS, false, false>(flat(d), first + unsigned(piece * kBox * kBox * 2 / 16 + in_piece),
-                                  second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
+        wgmma<ROWS, false, false>(
+            flat(d), first + unsigned(piece * kBox * kBox * 2 / 16 + in_piece),
+            second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
     }
 }
 
@@ -63,7 +76,8 @@ __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][
     const uint64_t second = wgmma_desc(b, 0, 1024);
     for (int k = 0; k < D; k += 16) {
         const int piece = k / kBox, in_piece = k % kBox * 2 / 16;
-        wgmma<ROWS, false>(flat(d), a[k / 16], second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
+        wgmma<ROWS, false>(flat(d), a[k / 16],
+                           second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
     }
 }
 
@@ -74,7 +88,8 @@ __device__ void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4]
     wgmma_hold(reinterpret_cast<unsigned(&)[ROWS / 4]>(p));
     wgmma_fence();
     const uint64_t second = wgmma_desc(b, ROWS * kBox * 2, 1024);
-    for (int k = 0; k < ROWS / 16; k++) wgmma<D, true>(flat(d), p[k], second + unsigned(k * 16 * kBox * 2 / 16), true);
+    for (int k = 0; k < ROWS / 16; k++)
+        wgmma<D, true>(flat(d), p[k], second + unsigned(k * 16 * kBox * 2 / 16), true);
 }
 
 template <int N> __device__ void pack(unsigned (&p)[N / 2][4], const float (&x)[1][N][4]) {
@@ -94,7 +109,8 @@ template <int D> struct Forward {
 
 // A block computes 128 queries of a head. The slots hold k and v alternately.
 template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
-attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv, AttentionShape s) {
+attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv,
+                              AttentionShape s) {
     constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -108,14 +124,16 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
         if (threadIdx.x != kComputing) return;
-        const int batch = p.head / s.NH, k = qkv_column(s, p.head, kK), v = qkv_column(s, p.head, kV);
+        const int batch = p.head / s.NH, k = qkv_column(s, p.head, kK),
+                  v = qkv_column(s, p.head, kV);
         mbar_arrive(ring.kept(), bytes_of(kRows * D));
         load_kept<D>(q_tiles, &qkv, ring.kept(), qkv_column(s, p.head, kQ), p.begin, batch);
         for (int u = 0; u < p.end; u += kKeys)
             for (const int column : {k, v}) {
                 const int slot = ring.fill();
                 mbar_arrive(ring.full(slot), bytes_of(kKeys * D));
-                load_tile<D, kKeys>(slots + slot * kKeys * D, &qkv, ring.full(slot), column, u, batch);
+                load_tile<D, kKeys>(slots + slot * kKeys * D, &qkv, ring.full(slot), column, u,
+                                    batch);
             }
         return;
     }
@@ -123,7 +141,8 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
     registers_up<Forward<D>::kRegisters>();
     const int group = warpgroup(), t_warp = p.begin + warp_row();
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
-    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // later keys are hidden
+    // Later keys are hidden
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;
     float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     mbar_wait(ring.kept(), 0);
     const auto step = [&](int u, auto hides) {
@@ -135,7 +154,8 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
         if constexpr (hides) hide_future<false>(x, t_warp - u);
         for (int h = 0; h < 2; h++) {
             const float correction = add_scores(x[0], h, c, most[h], sum[h]);
-            for (int n = 0; n < D / 8; n++) for (int e = 0; e < 2; e++) o[0][n][h * 2 + e] *= correction;
+            for (int n = 0; n < D / 8; n++)
+                for (int e = 0; e < 2; e++) o[0][n][h * 2 + e] *= correction;
         }
         unsigned prob[kKeys / 16][4];
         pack(prob, x);
@@ -151,22 +171,25 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
 
     bar_sync<128>(group);  // all of the warpgroup is done with q, which store_rows overwrites
     if (t_warp >= s.T) return;
-    for (int h = 0; h < 2; h++) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
-    store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, o,
-                  [&](int, int h) { return sum[h]; });
+    for (int h = 0; h < 2; h++)
+        sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
+    store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D,
+                  q_tiles + warp_row() * D, o, [&](int, int h) { return sum[h]; });
 }
 
 // ------------------------ backward
 
 // A block keeps 128 rows of two matrices. Each of its slots holds two tiles of the other side.
 constexpr int kSlots = 4;
-template <int D> constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2 * kStep) * D * sizeof(bf16);
+template <int D>
+constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2 * kStep) * D * sizeof(bf16);
 
-// A block computes 128 rows of dq, and of delta, which the next kernel reads. The slots hold k and v.
+// A block computes 128 rows of dq, and of delta, which the
+// next kernel reads. The slots hold k and v.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ CUtensorMap qkv,
-                                 const __grid_constant__ CUtensorMap douts, const bf16* out, const float* lse,
-                                 AttentionShape s) {
+                                 const __grid_constant__ CUtensorMap douts, const bf16* out,
+                                 const float* lse, AttentionShape s) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -203,13 +226,15 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         const int t = t_warp + row_of(h * 2);
         row_lse[h] = t < s.T ? lse[row_at(s, p.head, t)] * kLog2e : INFINITY;
         if (t >= s.T) continue;
-        for (int j = 0; j < D / 32; j++) y[h][j] = as<uint4>(out + out_at(s, p.head, t) + (j * 4 + lane() % 4) * 8);
+        for (int j = 0; j < D / 32; j++)
+            y[h][j] = as<uint4>(out + out_at(s, p.head, t) + (j * 4 + lane() % 4) * 8);
     }
     mbar_wait(ring.kept(), 0);
     #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int row = warp_row() % 64 + row_of(h * 2), t = t_warp + row_of(h * 2);
-        // Odd rows read the second chunk of each pair first: it is in the banks that even rows leave free.
+        // Odd rows read the second chunk of each pair first:
+        // it is in the banks that even rows leave free.
         const bool odd = row % 2;
         const bf16* const tile = do_tiles + group * 64 * D;
         #pragma unroll
@@ -218,8 +243,10 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
             const int even = j * 4 + lane() % 4;
             const uint4 first = as<uint4>(tile + in_tile(row, odd ? even + 4 : even));
             const uint4 second = as<uint4>(tile + in_tile(row, odd ? even : even + 4));
-            const Pack8 a[2] = {unpack8(select(odd, second, first)), unpack8(select(odd, first, second))};
-            for (int i = 0; i < 16; i++) row_delta[h] += a[i / 8].x[i % 8] * unpack8(y[h][j + i / 8]).x[i % 8];
+            const Pack8 a[2] = {unpack8(select(odd, second, first)),
+                                unpack8(select(odd, first, second))};
+            for (int i = 0; i < 16; i++)
+                row_delta[h] += a[i / 8].x[i % 8] * unpack8(y[h][j + i / 8]).x[i % 8];
         }
         row_delta[h] = row_sum(row_delta[h]);
         if (lane() % 4 == 0 && t < s.T) delta[row_at(s, p.head, t)] = row_delta[h];
@@ -229,7 +256,8 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     load_operand<D>(q_rows, q_tiles + group * 64 * D);
     load_operand<D>(do_rows, do_tiles + group * 64 * D);
     const float c = s.scale * kLog2e;
-    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // later keys are hidden
+    // Later keys are hidden
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;
     float x[1][kStep / 8][4], dp[1][kStep / 8][4], dq[1][D / 8][4] = {};
     const auto step = [&](int u, auto hides) {
         const int slot = ring.take();
@@ -240,7 +268,8 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         wgmma_wait<0>(flat(x), flat(dp));
         if constexpr (hides) hide_future<false>(x, t_warp - u);
         for (int n = 0; n < kStep / 8; n++) for (int e = 0; e < 4; e++)
-            x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
+                x[0][n][e] =
+                    exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
         unsigned ds[kStep / 16][4];
         pack(ds, x);
         add_product<D, kStep>(dq, ds, k);
@@ -254,17 +283,18 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 
     bar_sync<128>(group);  // all of the warpgroup is done with q, which store_rows overwrites
     if (t_warp >= s.T) return;
-    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), s.columns, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
-                  [&](int, int) { return s.scale; });
+    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), s.columns, s.T - t_warp, D,
+                  q_tiles + warp_row() * D, dq, [&](int, int) { return s.scale; });
 }
 
-// A block computes 128 rows of dk and dv. The slots hold q and dout of the queries that see them: 64 of each head of
-// the group, then the next 64 of each head. Each slot has lse and delta of its queries, too. Those are not aligned
-// to 16 bytes, so the lanes of the loading warp copy them by ordinary loads, and each lane reports the slot full.
+// A block computes 128 rows of dk and dv. The slots hold q and dout of the queries that see them:
+// 64 of each head of the group, then the next 64 of each head. Each slot has lse and delta of its
+// queries, too. Those are not aligned to 16 bytes, so the lanes of the loading warp copy them by
+// ordinary loads, and each lane reports the slot full.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMap qkv,
-                                  const __grid_constant__ CUtensorMap douts, const float* lse, const float* delta,
-                                  AttentionShape s) {
+                                  const __grid_constant__ CUtensorMap douts, const float* lse,
+                                  const float* delta, AttentionShape s) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -298,11 +328,14 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
                 value[1][i] = there ? delta[row + i * 32] : 0;
             }
             const int slot = ring.fill();
-            for (int i = 0; i < 4; i++) stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
+            for (int i = 0; i < 4; i++)
+                stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
             mbar_arrive(ring.full(slot), lane() == 0 ? bytes_of(2 * kTile) : 0);
             if (lane() == 0) {
-                load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column + h * D, t, batch);
-                load_tile<D, kStep>(slots + (slot * 2 + 1) * kTile, &douts, ring.full(slot), column + h * D, t, batch);
+                load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column + h * D,
+                                    t, batch);
+                load_tile<D, kStep>(slots + (slot * 2 + 1) * kTile, &douts, ring.full(slot),
+                                    column + h * D, t, batch);
             }
             if (++h == s.group) h = 0, t += kStep;
         }
@@ -360,8 +393,8 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     bar_sync<128>(group);  // all of the warpgroup is done with k and v
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tiles, const auto& sum, float factor) {
-        store_rows<D>(dqkv + qkv_at(s, first, u_warp, which), s.columns, s.T - u_warp, D, tiles + warp_row() * D, sum,
-                      [=](int, int) { return factor; });
+        store_rows<D>(dqkv + qkv_at(s, first, u_warp, which), s.columns, s.T - u_warp, D,
+                      tiles + warp_row() * D, sum, [=](int, int) { return factor; });
     };
     store(kK, k_tiles, dk, s.scale);
     store(kV, v_tiles, dv, 1);
@@ -388,20 +421,20 @@ bool sm90_takes(const Attention& attention) {
 
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
-        launch(attention_forward_sm90_kernel<D>, s.heads * div_up(s.T, kRows), kThreads, Forward<D>::kBytes, stream,
-               out, lse, map_of(qkv, s, s.columns), s);
+        launch(attention_forward_sm90_kernel<D>, s.heads * div_up(s.T, kRows), kThreads,
+               Forward<D>::kBytes, stream, out, lse, map_of(qkv, s, s.columns), s);
     });
 }
 
-void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                   const AttentionShape& s, Stream stream) {
+void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
+                   const float* lse, const AttentionShape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
         const CUtensorMap of_qkv = map_of(qkv, s, s.columns), of_dout = map_of(dout, s, s.NH * D);
         const int blocks = s.heads * div_up(s.T, kRows);
-        launch(attention_backward_q_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream, dqkv, delta, of_qkv,
-               of_dout, out, lse, s);
-        launch(attention_backward_kv_sm90_kernel<D>, blocks / s.group, kThreads, kBackwardBytes<D>, stream, dqkv,
-               of_qkv, of_dout, lse, delta, s);
+        launch(attention_backward_q_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream,
+               dqkv, delta, of_qkv, of_dout, out, lse, s);
+        launch(attention_backward_kv_sm90_kernel<D>, blocks / s.group, kThreads, kBackwardBytes<D>,
+               stream, dqkv, of_qkv, of_dout, lse, delta, s);
     });
 }
 

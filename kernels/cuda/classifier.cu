@@ -1,12 +1,14 @@
-// classifier.cu -- softmax and cross entropy over the vocabulary, with the gradient written over the logits.
+// classifier.cu -- softmax and cross entropy over the
+// vocabulary, with the gradient written over the logits.
 //
 //   forward    loss = log(sum_j exp(x_j - max)) - (x_target - max)
 //   backward   dx_j = exp(x_j - max) / sum - (j == target),   0 in the padding V..Vp-1
 //
-// Pass 1 computes maximum and sum together (arXiv 1805.02867), pass 2 the gradient. The logits are the
-// largest array of a step, so a row stays in shared memory between the passes; if a row is too large for
-// that, pass 2 reads it again from global memory. x - max is computed before the factor log2 e is applied,
-// because it is exact: with logits in the thousands the rounding of x log2 e and max log2 e would matter.
+// Pass 1 computes maximum and sum together (arXiv 1805.02867), pass 2 the gradient. The logits are
+// the largest array of a step, so a row stays in shared memory between the passes; if a row is too
+// large for that, pass 2 reads it again from global memory. x - max is computed before the factor
+// log2 e is applied, because it is exact: with logits in the thousands the rounding of x log2 e and
+// max log2 e would matter.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -17,7 +19,8 @@
 namespace BACKEND {
 namespace {
 
-constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor that has room for two rows
+// Two such blocks share a multiprocessor that has room for two rows
+constexpr int kMaxThreads = 512;
 constexpr int kUnrolled = 4, kAhead = 2;    // a group is 4 packs of a thread; 2 are being loaded
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
@@ -41,7 +44,8 @@ struct Softmax {
             sum = __fmul_rn(sum, exp_of(max - largest));
             max = largest;
         }
-        for (int u = 0; u < N; u++) for (int k = 0; k < 8; k++) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
+        for (int u = 0; u < N; u++)
+            for (int k = 0; k < 8; k++) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
     }
     // All threads call this. It merges the lanes' results, then the warps', in a fixed order.
     __device__ void reduce() {
@@ -58,14 +62,17 @@ struct Softmax {
         max = max_of[0];
         for (int w = 1; w < warps; w++) max = fmaxf(max, max_of[w]);
         sum = 0;
-        for (int w = 0; w < warps; w++) sum = __fadd_rn(sum, __fmul_rn(sum_of[w], exp_of(max_of[w] - max)));
+        for (int w = 0; w < warps; w++)
+            sum = __fadd_rn(sum, __fmul_rn(sum_of[w], exp_of(max_of[w] - max)));
     }
 };
 
-// One block per row. A thread takes every blockDim-th pack of 8 and reads a group of kUnrolled packs at a time.
-// If `keep` is set it copies groups to shared memory, kAhead of them in advance; they stay there for pass 2.
+// One block per row. A thread takes every blockDim-th pack of 8 and reads a group of kUnrolled
+// packs at a time. If `keep` is set it copies groups to shared memory, kAhead of them in advance;
+// they stay there for pass 2.
 __global__ void __launch_bounds__(kMaxThreads, 2)
-classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward, bool keep) {
+classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward,
+                  bool keep) {
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     uint4* const kept = reinterpret_cast<uint4*>(memory);
@@ -77,7 +84,8 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
         for (int i = thread; backward && i < packs; i += threads) row[i] = uint4{};
         return;
     }
-    const float target_logit = to_float(reinterpret_cast<const floatX*>(row)[target]);      // before it is overwritten
+    // Before it is overwritten
+    const float target_logit = to_float(reinterpret_cast<const floatX*>(row)[target]);
 
     const auto copy_group = [&](int first) {
         for (int u = 0; u < kUnrolled; u++) {
@@ -94,7 +102,8 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
         if (first + (kUnrolled - 1) * threads < full) {
             uint4 raw[kUnrolled];
             Pack8 x[kUnrolled];
-            for (int u = 0; u < kUnrolled; u++) raw[u] = keep ? kept[first + u * threads] : row[first + u * threads];
+            for (int u = 0; u < kUnrolled; u++)
+                raw[u] = keep ? kept[first + u * threads] : row[first + u * threads];
             for (int u = 0; u < kUnrolled; u++) x[u] = unpack8(raw[u]);
             softmax.add(x);
             continue;
@@ -112,7 +121,8 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
 
     // A thread reads only packs that it has copied, so no barrier is needed.
     const auto finish = [&](int i, Pack8 x) {
-        for (int k = 0; k < 8; k++) x.x[k] = exp2_fast(log2_prob(x.x[k]));      // 0 outside the vocabulary
+        // 0 outside the vocabulary
+        for (int k = 0; k < 8; k++) x.x[k] = exp2_fast(log2_prob(x.x[k]));
         store8(reinterpret_cast<floatX*>(row + i), x);
     };
     int i = thread;
@@ -124,12 +134,14 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
 
 }  // namespace
 
-void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream) {
+void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp,
+                bool backward, Stream stream) {
     CHECK(V <= Vp && Vp % 16 == 0, "classifier: V is %d, Vp %d", V, Vp);
     const size_t row = Vp * sizeof(floatX);    // bytes; below, 1 KB is left for static arrays
     const bool keep = backward && row + 1024 <= shared_memory_of_block();
     const int threads = std::min(kMaxThreads, div_up(Vp / 8, 32 * kUnrolled) * 32);
-    launch(classifier_kernel, N, threads, keep ? row : 0, stream, losses, logits, targets, V, Vp, backward, keep);
+    launch(classifier_kernel, N, threads, keep ? row : 0, stream, losses, logits, targets, V, Vp,
+           backward, keep);
 }
 
 }  // namespace BACKEND

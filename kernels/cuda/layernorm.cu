@@ -1,11 +1,13 @@
-// layernorm.cu -- LayerNorm, or RMSNorm if mean is null, alone and after a residual add, and the backward of both.
+// layernorm.cu -- LayerNorm, or RMSNorm if mean is null,
+// alone and after a residual add, and the backward of both.
 //
-// One warp has a row of up to 1024 channels; 2, 4 or 8 warps have a longer one. A lane holds at most 4 packs
-// of a row. Forward keeps the row in registers between its two passes, for the mean and for the variance. In
-// backward a lane keeps the sums of its channels over all of its rows, and the registers allow few warps. So
-// its part of the next row is copied to shared memory while it works on a row. A second kernel adds the
-// blocks' sums in a fixed order; the number of blocks depends on N and C alone. All arithmetic is fp32. The
-// residual is rounded to bf16 before mean and variance are computed, so that backward sees the same numbers.
+// One warp has a row of up to 1024 channels; 2, 4 or 8 warps have a longer one. A lane holds at
+// most 4 packs of a row. Forward keeps the row in registers between its two passes, for the mean
+// and for the variance. In backward a lane keeps the sums of its channels over all of its rows, and
+// the registers allow few warps. So its part of the next row is copied to shared memory while it
+// works on a row. A second kernel adds the blocks' sums in a fixed order; the number of blocks
+// depends on N and C alone. All arithmetic is fp32. The residual is rounded to bf16 before mean and
+// variance are computed, so that backward sees the same numbers.
 #include <algorithm>
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
@@ -18,20 +20,23 @@ constexpr int kMaxWarps = 8;    // at most this many warps per row
 constexpr int kBlockWarps = 4;    // warps of a block, unless a row needs more
 constexpr int kMaxPacks = 4;    // at most this many packs of 8 per lane
 constexpr int kMultiprocessors = 132;    // an H100's: there all blocks of backward run at one time
-constexpr int kMinRows = 4;    // rows per slot in backward; with fewer the second kernel would cost too much
+// Rows per slot in backward; with fewer the second kernel would cost too much
+constexpr int kMinRows = 4;
 constexpr int kReduceColumns = 32, kReduceSlices = 16;
 
 // RowPlace says which part of which row a thread has; `warps` neighbouring warps have one row.
 struct RowPlace {
     int warps;
     int stride = warps * 32;    // the row's threads: a lane's packs are lane, lane + stride, ...
-    int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;     // the thread's row; the block's rows
+    // The thread's row; the block's rows
+    int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;
     int lane = int(threadIdx.x) % stride;
     __device__ int pack(int j) const { return lane + j * stride; }
 };
 
-// Returns the sum over a row, the same bits in all of its threads. The row's warps exchange their sums in one half of
-// `sums`, and next time in the other: before a half is written again, all threads have passed the other half's barrier.
+// Returns the sum over a row, the same bits in all of its threads. The row's warps exchange their
+// sums in one half of `sums`, and next time in the other: before a half is written again, all
+// threads have passed the other half's barrier.
 __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWarps], int* half) {
     x = warp_sum(x);
     if (p.warps == 1) return x;
@@ -43,11 +48,13 @@ __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWa
     return x;
 }
 
-// `warps` warps compute a row. If branch is null, nothing is added to inp, and no residual is written.
-template <int PACKS> __global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2 ? 4 : PACKS < 4 ? 3 : 2)
+// `warps` warps compute a row. If branch is null, nothing
+// is added to inp, and no residual is written.
+template <int PACKS>
+__global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2 ? 4 : PACKS < 4 ? 3 : 2)
 layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                         const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N, int C,
-                         int warps, Dropout drop) {
+                         const floatX* branch, const floatX* weight, const floatX* bias, float eps,
+                         int N, int C, int warps, Dropout drop) {
     __shared__ float sums[2 * kMaxWarps];
     grid_dependency_sync();
     int half = 0;
@@ -55,7 +62,8 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
     const size_t begin = size_t(row) * C;
     Pack8 x[PACKS];
-    for (int j = 0; j < PACKS; j++) x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
+    for (int j = 0; j < PACKS; j++)
+        x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
     if (branch)
         #pragma unroll
         for (int j = 0; j < PACKS; j++) {
@@ -88,34 +96,42 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     }
 }
 
-// Returns how many of backward's blocks share a multiprocessor if a block has at most kBlockWarps warps.
+// Returns how many of backward's blocks share a
+// multiprocessor if a block has at most kBlockWarps warps.
 constexpr int blocks_at_once(int packs) { return packs < 4 ? 4 : 3; }
 
-// A slot is the warps that share a row. Of S slots in the grid, slot s takes rows s, s + S, s + 2S,
-// ... A block writes its sums to partials[block], (2,2,C/8,4): dweight, then dbias; of each, the first
-// four channels of all packs, then the last four. So neighbouring lanes write neighbouring places.
+// A slot is the warps that share a row. Of S slots in the grid, slot s takes
+// rows s, s + S, s + 2S, ... A block writes its sums to partials[block],
+// (2,2,C/8,4): dweight, then dbias; of each, the first four channels of all
+// packs, then the last four. So neighbouring lanes write neighbouring places.
 template <int PACKS, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : blocks_at_once(PACKS))
-layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean,
-                          const float* rstd, const floatX* weight, int N, int C, int warps, bool first) {
+layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp,
+                          const float* mean, const float* rstd, const floatX* weight, int N, int C,
+                          int warps, bool first) {
     __shared__ float sums[2 * kMaxWarps];
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     int half = 0;
     const RowPlace p = {warps};
-    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;  // rows: per turn
+    // rows: per turn
+    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
-    for (int j = 0; j < PACKS; j++) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
+    for (int j = 0; j < PACKS; j++)
+        w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
 
-    // at returns where a lane's own pack j of a turn is; two turns fit. No other lane uses it, so it needs no barrier.
+    // at returns where a lane's own pack j of a turn is; two turns fit. No other lane uses it, so
+    // it needs no barrier.
     enum { kDout, kInp, kDinp };
     const auto at = [&](int turn, int which, int j) {
-        return reinterpret_cast<uint4*>(memory) + ((turn % 2 * 3 + which) * PACKS + j) * (WARPS * 32) + threadIdx.x;
+        return reinterpret_cast<uint4*>(memory) +
+               ((turn % 2 * 3 + which) * PACKS + j) * (WARPS * 32) + threadIdx.x;
     };
     float next_mean = 0, next_rstd = 0;
     const auto fetch = [&](int turn) {
-        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // own is 0 if there is no row
+        const int row = turn * rows + first_row + p.slot;
+        const int own = row < N ? packs : 0;    // 0 if there is no row
         for (int j = 0; j < PACKS; j++) {
             const bool valid = p.pack(j) < own;
             const size_t from = valid ? size_t(row) * C + p.pack(j) * 8 : 0;
@@ -137,7 +153,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         cp_async_wait<1>();
         float g_sum = 0, g_xhat_sum = 0;
         for (int j = 0; j < PACKS; j++) {
-            const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
+            const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)),
+                        scale = unpack8(w[j]);
             for (int k = 0; k < 8; k++) {
                 // If the lane has no pack here, y is 0, and so is all that it adds.
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
@@ -151,7 +168,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         const float g_xhat_mean = sum_of_row(g_xhat_sum, p, sums, &half) / float(C);
         for (int j = 0; j < PACKS; j++) {
             if (p.pack(j) >= own) continue;
-            const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
+            const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)),
+                        scale = unpack8(w[j]);
             Pack8 dx = unpack8(*at(turn, kDinp, j));
             for (int k = 0; k < 8; k++) {
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
@@ -161,7 +179,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         }
     }
     cp_async_wait<0>();
-    // When all rows are done, the slots add their sums one after another. The last slot writes the sums of the block.
+    // When all rows are done, the slots add their sums one after another. The last slot writes the
+    // sums of the block.
     float4* const total = reinterpret_cast<float4*>(partials + size_t(blockIdx.x) * 2 * C);
     float4* const so_far = reinterpret_cast<float4*>(memory);
     for (int slot = 0; slot < p.slots; slot++) {
@@ -182,12 +201,15 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
 // One block per 32 columns of (2,C), or of (C) if dbias is null. Warp s adds
 // partials s, s + 16, ... of these columns; then warp 0 adds the warps' sums.
 __global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
-reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
+reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C,
+                       bool accumulate) {
     __shared__ float slices[kReduceSlices * kReduceColumns];
     grid_dependency_sync();
     constexpr int kBatch = 8;    // loads in flight
-    const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane(), columns = dbias ? 2 * C : C;
-    const int channel = column % C, from = column - channel + channel % 8 / 4 * (C / 2) + channel / 8 * 4 + channel % 4;
+    const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane(),
+              columns = dbias ? 2 * C : C;
+    const int channel = column % C,
+              from = column - channel + channel % 8 / 4 * (C / 2) + channel / 8 * 4 + channel % 4;
     float sum = 0;
     for (int begin = slice; begin < blocks; begin += kBatch * kReduceSlices) {
         float x[kBatch];
@@ -206,11 +228,13 @@ reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int 
     to = accumulate ? to + sum : sum;
 }
 
-// RowLayout holds the warps of a row of C channels, the packs of a lane, and the rows and threads of a block.
+// RowLayout holds the warps of a row of C channels, the
+// packs of a lane, and the rows and threads of a block.
 struct RowLayout { int warps, packs, slots, threads; };
 RowLayout layout_of(int C) {
     static_assert(kGpuChannels == 8 * 32 * kMaxPacks * kMaxWarps);
-    CHECK(C % 8 == 0 && C <= kGpuChannels, "layernorm: C is %d, want a multiple of 8 up to %d", C, kGpuChannels);
+    CHECK(C % 8 == 0 && C <= kGpuChannels, "layernorm: C is %d, want a multiple of 8 up to %d", C,
+          kGpuChannels);
     int warps = 1;
     while (C > 8 * 32 * kMaxPacks * warps) warps *= 2;
     const int slots = std::max(1, kBlockWarps / warps);
@@ -223,19 +247,19 @@ void layernorm_forward(const LayerNorm& norm, Stream stream) {
     residual_layernorm_forward(norm, norm.inp, nullptr, {}, stream);
 }
 
-void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch, const Dropout& drop,
-                                Stream stream) {
+void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch,
+                                const Dropout& drop, Stream stream) {
     const auto& [N, C, residual, out, mean, rstd, weight, bias, eps] = norm;
     constexpr decltype(&layernorm_forward_kernel<1>) kKernels[] = {
         layernorm_forward_kernel<1>, layernorm_forward_kernel<2>, layernorm_forward_kernel<3>,
         layernorm_forward_kernel<4>};
     const RowLayout l = layout_of(C);
-    launch(kKernels[l.packs - 1], div_up(N, l.slots), l.threads, 0, stream, residual, out, mean, rstd, inp, branch,
-           weight, bias, eps, N, C, l.warps, drop);
+    launch(kKernels[l.packs - 1], div_up(N, l.slots), l.threads, 0, stream, residual, out, mean,
+           rstd, inp, branch, weight, bias, eps, N, C, l.warps, drop);
 }
 
-void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
-                        bool first, bool accumulate, Stream stream) {
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout,
+                        const LayerNorm& norm, bool first, bool accumulate, Stream stream) {
     const int N = norm.N, C = norm.C;
     constexpr decltype(&layernorm_backward_kernel<1, kBlockWarps>) kKernels[] = {
         layernorm_backward_kernel<1, kBlockWarps>, layernorm_backward_kernel<2, kBlockWarps>,
@@ -243,17 +267,23 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
         layernorm_backward_kernel<3, kMaxWarps>, layernorm_backward_kernel<4, kMaxWarps>};
     const RowLayout l = layout_of(C);
     const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
-    const int blocks = std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
-    float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
-    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // at the end it holds (2,C) sums
-    launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, norm.inp, norm.mean, norm.rstd, norm.weight,
-           N, C, l.warps, first);
-    launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream,
-           dweight, dbias, partials, blocks, C, accumulate);
+    const int blocks =
+        std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
+    float* const partials =
+        static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
+    // At the end it holds (2,C) sums
+    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);
+    launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, norm.inp, norm.mean,
+           norm.rstd, norm.weight, N, C, l.warps, first);
+    launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns),
+           kReduceColumns * kReduceSlices, 0, stream, dweight, dbias, partials, blocks, C,
+           accumulate);
 }
 
-// The dropout of the added branch, backward: it computes the mask again. An element of each_element is a pack of 8.
-void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream stream) {
+// The dropout of the added branch, backward: it computes the mask again. An element of each_element
+// is a pack of 8.
+void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop,
+                      Stream stream) {
     CHECK(n % 8 == 0, "dropout_backward: %zu elements", n);
     each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t pack) {
         Pack8 x = load8(dout + pack * 8);

@@ -1,10 +1,11 @@
 // matmul_sm90.cu -- the matrix products of matmul.cu on Hopper: operands by TMA, products by wgmma.
 //
-// Blocks are persistent, one per multiprocessor: loads for the next tile run while the last one is stored. No result
-// depends on which block computes a tile. One thread loads, through a ring of stages of 64 k. Two warpgroups compute;
-// their threads have 232 registers, of which 128 are accumulators. Tiles are wide, because m64n256k16 reads 80 of the
-// 128 bytes per cycle that shared memory delivers, and m64n128k16 reads 96. At k = 768 storing takes a seventh of the
-// products' time: with ping-pong each warpgroup has its own tiles and stores while the other computes.
+// Blocks are persistent, one per multiprocessor: loads for the next tile run while the last one is
+// stored. No result depends on which block computes a tile. One thread loads, through a ring of
+// stages of 64 k. Two warpgroups compute; their threads have 232 registers, of which 128 are
+// accumulators. Tiles are wide, because m64n256k16 reads 80 of the 128 bytes per cycle that shared
+// memory delivers, and m64n128k16 reads 96. At k = 768 storing takes a seventh of the products'
+// time: with ping-pong each warpgroup has its own tiles and stores while the other computes.
 #include <algorithm>
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/matmul.cuh"
@@ -21,34 +22,41 @@ constexpr int kThreads = 384;  // a warpgroup that loads, two that compute
 template <bool MN, int WIDTH> struct OperandSm90 {
     static constexpr int kBoxes = MN ? div_up(WIDTH, 64) : 1, kLines = MN ? 64 : WIDTH;
     static constexpr int kBytes = kBoxes * kLines * kLine;
-    static constexpr int kNext16 = (MN ? 16 * kLine : 32) / 16;  // to the next 16 k, in a descriptor's units
+    // To the next 16 k, in a descriptor's units
+    static constexpr int kNext16 = (MN ? 16 * kLine : 32) / 16;
 
     static CUtensorMap map(const bf16* p, int mn, int k) {
         return MN ? tensor_map(p, mn, k, mn, 64, 64) : tensor_map(p, k, mn, k, 64, WIDTH);
     }
-    static __device__ void load(unsigned char* to, const CUtensorMap* map, uint64_t* full, int mn, int k) {
+    static __device__ void load(unsigned char* to, const CUtensorMap* map, uint64_t* full, int mn,
+                                int k) {
         for (int i = 0; i < kBoxes; i++)
             tma_load(to + i * kLines * kLine, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
     }
-    // Returns wgmma's descriptor of the tile from row mn on, a multiple of 64, and of its k from 16 k16 on.
+    // Returns wgmma's descriptor of the tile from row mn
+    // on, a multiple of 64, and of its k from 16 k16 on.
     static __device__ uint64_t descriptor(const unsigned char* tile, int mn, int k16) {
         return wgmma_desc(tile + mn * kLine, kLines * kLine, 8 * kLine) + uint64_t(k16 * kNext16);
     }
 };
 
-// Work is a tile and a part of k. Numbers run over the tiles of part 0, then over those of part 1, and so on.
+// Work is a tile and a part of k. Numbers run over the
+// tiles of part 0, then over those of part 1, and so on.
 struct Work { int m0, n0, tile_n, part, k0, steps; };
 template <class T> __device__ Work work_of(int number, const Product& p) {
     const int tiles_m = div_up(p.M, T::BM), tiles_n = div_up(p.N, T::BN), tiles = tiles_m * tiles_n;
     const Place at = place_of(number % tiles, tiles_m, tiles_n);
-    const int k0 = number / tiles * p.plan.part, k_end = p.K - k0 < p.plan.part ? p.K : k0 + p.plan.part;
+    const int k0 = number / tiles * p.plan.part,
+              k_end = p.K - k0 < p.plan.part ? p.K : k0 + p.plan.part;
     return {at.m * T::BM, at.n * T::BN, at.n, number / tiles, k0, div_up(k_end - k0, kStep)};
 }
 
-// sums[x] += the sum over k of the rows of A (MN-major) in a stage, by products with ones. These are
-// a group of their own: with wgmma in two branches the compiler would serialise all of them (C7515).
+// sums[x] += the sum over k of the rows of A (MN-major) in a stage,
+// by products with ones. These are a group of their own: with wgmma
+// in two branches the compiler would serialise all of them (C7515).
 template <class OperandA, int MT>
-__device__ void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
+__device__ void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line,
+                         const unsigned char* ones) {
     wgmma_fence();
     for (int k16 = 0; k16 < kStep / 16; k16++) for (int x = 0; x < MT; x++)
         wgmma<8, true, false>(sums[x], OperandA::descriptor(stage, first_line + x * 64, k16),
@@ -57,8 +65,9 @@ __device__ void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int f
 }
 
 template <class T, bool TA, bool TB, class Epilogue> __global__ void __launch_bounds__(kThreads, 1)
-matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
-                   Epilogue epilogue, Product p, int works) {
+matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a,
+                   const __grid_constant__ CUtensorMap map_b, Epilogue epilogue, Product p,
+                   int works) {
     if (!kSm90a) return;
     using OperandA = OperandSm90<TA, T::BM>;
     using OperandB = OperandSm90<TB, T::BN>;
@@ -84,15 +93,18 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
                     const int slot = ring.fill(), k = work.k0 + step * kStep;
                     mbar_arrive(ring.full(slot), kStage);
                     OperandA::load(stages + slot * kStage, &map_a, ring.full(slot), work.m0, k);
-                    OperandB::load(stages + slot * kStage + OperandA::kBytes, &map_b, ring.full(slot), work.n0, k);
+                    OperandB::load(stages + slot * kStage + OperandA::kBytes, &map_b,
+                                   ring.full(slot), work.n0, k);
                 }
             }
         return;
     }
 
     registers_up<232>();
-    const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;  // the warpgroup's first row
-    const int first_row = first_line + warp() % 4 * 16 + lane() / 4;  // the lane's first row in a tile
+    // The warpgroup's first row
+    const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;
+    // The lane's first row in a tile
+    const int first_row = first_line + warp() % 4 * 16 + lane() / 4;
     uint64_t a[T::MT];  // descriptors in the first stage
     for (int x = 0; x < T::MT; x++) a[x] = OperandA::descriptor(stages, first_line + x * 64, 0);
     const uint64_t b = OperandB::descriptor(stages + OperandA::kBytes, 0, 0);
@@ -129,7 +141,8 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
                 #pragma unroll
                 for (int x = 0; x < T::MT; x++)
                     wgmma<T::BN, TA, TB>(acc[x], desc_later(a[x], at + k16 * OperandA::kNext16),
-                                         desc_later(b, at + k16 * OperandB::kNext16), step + k16 > 0);
+                                         desc_later(b, at + k16 * OperandB::kNext16),
+                                         step + k16 > 0);
             wgmma_commit();
             wgmma_wait<1>();  // the previous step's products are done
             if constexpr (kSplits)
@@ -160,16 +173,20 @@ void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream) {
     using OperandA = OperandSm90<TA, T::BM>;
     using OperandB = OperandSm90<TB, T::BN>;
     constexpr int kBytes = T::STAGES * (OperandA::kBytes + OperandB::kBytes) + (TA ? 1024 : 0);
-    static_assert(OperandA::kBytes % 1024 == 0 && OperandB::kBytes % 1024 == 0 && kBytes <= 226 * 1024);
+    static_assert(OperandA::kBytes % 1024 == 0 && OperandB::kBytes % 1024 == 0 &&
+                  kBytes <= 226 * 1024);
     const int works = div_up(p.M, T::BM) * div_up(p.N, T::BN) * p.plan.parts;
-    launch(matmul_sm90_kernel<T, TA, TB, Epilogue>, std::min(works, multiprocessors()), kThreads, kBytes, stream,
-           OperandA::map(p.A, p.M, p.K), OperandB::map(p.B, p.N, p.K), epilogue, p, works);
+    launch(matmul_sm90_kernel<T, TA, TB, Epilogue>, std::min(works, multiprocessors()), kThreads,
+           kBytes, stream, OperandA::map(p.A, p.M, p.K), OperandB::map(p.B, p.N, p.K), epilogue, p,
+           works);
 }
 
-#define RUN(T, TA, TB, Epilogue) template void run_sm90<TA, TB, T>(const Product&, const Epilogue&, Stream);
-#define RUN_ALL(T) \
-    RUN(T, false, false, StoreBf16<kPlain>) RUN(T, false, true, StoreBf16<kPlain>) \
-    RUN(T, false, false, StoreBf16<kGelu>) RUN(T, false, true, StoreBf16<kGeluBackward>) RUN(T, true, true, StoreFloat)
+#define RUN(T, TA, TB, Epilogue) \
+    template void run_sm90<TA, TB, T>(const Product&, const Epilogue&, Stream);
+#define RUN_ALL(T)                                                                \
+    RUN(T, false, false, StoreBf16<kPlain>)                                       \
+    RUN(T, false, true, StoreBf16<kPlain>) RUN(T, false, false, StoreBf16<kGelu>) \
+        RUN(T, false, true, StoreBf16<kGeluBackward>) RUN(T, true, true, StoreFloat)
 RUN_ALL(Wide)
 RUN_ALL(PingPong)
 RUN(Fitting, true, true, StoreFloat)

@@ -1,7 +1,8 @@
 // runtime.cu -- memory, streams, events and graphs of kernels.h, for a CUDA device.
 //
-// All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. A later
-// call reports an error in a kernel, at the latest stream_sync. Such an error is permanent, and the process has to end.
+// All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for
+// all others. A later call reports an error in a kernel, at the latest stream_sync. Such an error
+// is permanent, and the process has to end.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -17,11 +18,14 @@ namespace {
 
 void check(cudaError_t error, int line = __builtin_LINE()) {
     if (error == cudaSuccess) return;
-    cudaGetLastError();    // clears the error, unless it is permanent: the next call must not report it
-    die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows its state", line, cudaGetErrorString(error));
+    // Clears the error, unless it is permanent: the next call must not report it
+    cudaGetLastError();
+    die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows its state", line,
+        cudaGetErrorString(error));
 }
 
-// use_device makes `selected`, this process's device, current in the calling thread: CUDA keeps one per thread.
+// use_device makes `selected`, this process's device,
+// current in the calling thread: CUDA keeps one per thread.
 std::atomic<int> selected{0};
 void use_device() {
     static thread_local int current = 0;
@@ -46,19 +50,23 @@ struct DeviceStream {
     cudaEvent_t event = nullptr;    // for stream_wait
     void* scratch = nullptr;
     size_t scratch_bytes = 0;
-    std::atomic<bool> ends_in_kernel{false};    // its newest work is a kernel: the next one may begin before it ends
+    // Its newest work is a kernel: the next one may begin before it ends
+    std::atomic<bool> ends_in_kernel{false};
 
-    explicit DeviceStream(bool urgent) {    // urgent: its blocks start before waiting blocks of others
+    // urgent: its blocks start before waiting blocks of others
+    explicit DeviceStream(bool urgent) {
         use_device();
         int least = 0, greatest = 0;
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-        check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, urgent ? greatest : least));
+        check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking,
+                                           urgent ? greatest : least));
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     }
 };
 
 DeviceStream* find_queue(Stream stream) {
-    static DeviceStream* const main_queue = new DeviceStream(false);    // lives as long as the process
+    // Lives as long as the process
+    static DeviceStream* const main_queue = new DeviceStream(false);
     use_device();
     return stream ? reinterpret_cast<DeviceStream*>(stream) : main_queue;
 }
@@ -69,41 +77,52 @@ DeviceStream* queue_of(Stream stream) {
     return queue;
 }
 
-[[noreturn]] void die_of_memory(const char* what, cudaError_t error, size_t bytes, const char* advice) {
+[[noreturn]] void die_of_memory(const char* what, cudaError_t error, size_t bytes,
+                                const char* advice) {
     const std::string why = cudaGetErrorString(error);
     cudaGetLastError();
     size_t free = 0, total = 0;
     device_memory(&free, &total);
-    die(kExitOther, "gpu: memory: %s: got none (%s), want %zu bytes, and %zu of the device's %zu are free; %smake the "
-        "model or the batch smaller", what, why.c_str(), bytes, free, total, advice);
+    die(kExitOther,
+        "gpu: memory: %s: got none (%s), want %zu bytes, and %zu of the device's %zu are free; "
+        "%smake the "
+        "model or the batch smaller",
+        what, why.c_str(), bytes, free, total, advice);
 }
 
 }  // namespace
 
 // ------------------------ devices
 
-// Counts the devices before the first with a compute capability below 8.0; CUDA lists the fastest first. No driver
-// or no device is no error; a driver that does not work (too old for this build, not started) is reported once.
+// Counts the devices before the first with a compute capability below 8.0; CUDA lists the fastest
+// first. No driver or no device is no error; a driver that does not work (too old for this build,
+// not started) is reported once.
 int device_count() {
     int count = 0, usable = 0, driver = 0, major = 0;
     if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
         cudaGetLastError();
         static std::atomic<bool> said{false};
-        if (error != cudaErrorNoDevice && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
-            !said.exchange(true))
-            warn("gpu: %s; the driver is for CUDA %d.%d", cudaGetErrorString(error), driver / 1000, driver % 1000 / 10);
+        if (error != cudaErrorNoDevice && cudaDriverGetVersion(&driver) == cudaSuccess &&
+            driver > 0 && !said.exchange(true))
+            warn("gpu: %s; the driver is for CUDA %d.%d", cudaGetErrorString(error), driver / 1000,
+                 driver % 1000 / 10);
         return 0;
     }
     for (; usable < count; usable++)
-        if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, usable) != cudaSuccess || major < 8)
+        if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, usable) !=
+                cudaSuccess ||
+            major < 8)
             break;
     return usable;
 }
 
 void device_select(int index) {
     if (const int count = device_count(); index < 0 || index >= count)
-        die(kExitOther, "gpu: device %d: this process sees %d of compute capability 8.0 or later; start one rank per "
-            "device", index, count);
+        die(kExitOther,
+            "gpu: device %d: this process sees %d of compute capability 8.0 or later; start one "
+            "rank per "
+            "device",
+            index, count);
     selected = index;
     check(cudaSetDevice(index));    // also for device 0: only this call checks that it works
     use_device();
@@ -153,12 +172,14 @@ const char* device_address() {
 
 bool storage_is_fast() { return true; }
 
-// The table has TFLOP/s from NVIDIA's data sheets. The first of its names that is part of the device's name counts.
+// The table has TFLOP/s from NVIDIA's data sheets. The first
+// of its names that is part of the device's name counts.
 double device_peak_flops() {
-    static const struct { const char* name; double peak; } kPeaks[] = {
-        {"B200", 2250}, {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H800", 989}, {"H200", 989},
-        {"A100", 312}, {"A800", 312}, {"L40S", 362}, {"L40,", 181}, {"L4,", 121}, {"A40,", 150}, {"A30,", 165},
-        {"RTX 5090", 209.5}, {"RTX 4090", 165.2}, {"RTX 3090", 71}};
+    static const struct { const char* name; double peak;
+    } kPeaks[] = {{"B200", 2250}, {"H100 PCIe", 756},  {"H100 NVL", 835},   {"H100", 989},
+                  {"H800", 989},  {"H200", 989},       {"A100", 312},       {"A800", 312},
+                  {"L40S", 362},  {"L40,", 181},       {"L4,", 121},        {"A40,", 150},
+                  {"A30,", 165},  {"RTX 5090", 209.5}, {"RTX 4090", 165.2}, {"RTX 3090", 71}};
     for (const auto& p : kPeaks)
         if (std::strstr(device_name(), p.name)) return p.peak * 1e12;
     return std::nan("");
@@ -175,7 +196,8 @@ void* device_alloc(size_t bytes, const char* what) {
     if (const cudaError_t error = cudaMalloc(&memory, bytes ? bytes : 1); error != cudaSuccess)
         die_of_memory(what, error, bytes, "");
     check(cudaMemsetAsync(memory, 0, bytes, queue->handle));
-    check(cudaStreamSynchronize(queue->handle));    // any stream may use it next, without waiting for the main one
+    // Any stream may use it next, without waiting for the main one
+    check(cudaStreamSynchronize(queue->handle));
     return memory;
 }
 void device_free(void* memory) {
@@ -184,7 +206,8 @@ void device_free(void* memory) {
     check(cudaFree(memory));    // waits until the device is idle
 }
 
-// The memory is pinned: the copy engine reads and writes it directly, and the caller does not wait for the copy.
+// The memory is pinned: the copy engine reads and writes it
+// directly, and the caller does not wait for the copy.
 void* host_alloc(size_t bytes, const char* what) {
     use_device();
     void* memory = nullptr;
@@ -207,7 +230,9 @@ void copy_to_device(void* device, const void* host, size_t bytes, Stream stream)
     check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue->handle));
 }
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream) {
-    if (bytes) check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, queue_of(stream)->handle));
+    if (bytes)
+        check(
+            cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, queue_of(stream)->handle));
 }
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream) {
     copy_to_host_later(host, device, bytes, stream);
@@ -225,17 +250,55 @@ void load_floats(float* host, const floatX* device, size_t n) {
 }
 
 void poison(float* x, size_t n, size_t step, Stream stream) {
-    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) { x[i * step] = __uint_as_float(kPoison); },
-                 stream);
+    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) {
+        x[i * step] = __uint_as_float(kPoison);
+    }, stream);
 }
-void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream) {
+void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end,
+                 Stream stream) {
     each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) {
         if (const float* const at = x + i * step; __float_as_uint(*at) == kPoison)
-            atomicMax(reinterpret_cast<unsigned long long*>(left), static_cast<unsigned long long>(end - at));
+            atomicMax(reinterpret_cast<unsigned long long*>(left),
+                      static_cast<unsigned long long>(end - at));
     }, stream);
 }
 
-// Returns the stream's work space, enlarged if need be. That happens in the first step only, because sizes repeat.
+// ------------------------ hash
+
+constexpr int kHashThreads = 256;
+
+// One warp computes the sum of a unit.
+__global__ void __launch_bounds__(kHashThreads)
+hash_kernel(uint64_t* sums, const float* x, size_t n) {
+    grid_dependency_sync();
+    const size_t unit = size_t(blockIdx.x) * (kHashThreads / 32) + warp(), begin = unit * kUnit;
+    if (begin >= n) return;
+    const size_t count = n - begin < kUnit ? n - begin : kUnit;
+    uint64_t sum = 0;
+    for (size_t i = size_t(lane()); i < count; i += 32)
+        sum += mix64(uint64_t(i + 1) << 32 | __float_as_uint(x[begin + i]));
+    sum = warp_sum(sum);
+    if (lane() == 0) sums[unit] = sum;
+}
+
+uint64_t hash_floats(const float* x, size_t n, Stream stream) {
+    const size_t units = div_up(n, kUnit);
+    std::vector<uint64_t> sums(units);
+    if (units) {
+        auto* const device_sums = static_cast<uint64_t*>(scratch(units * sizeof sums[0], stream));
+        launch(hash_kernel, div_up(units, size_t(kHashThreads / 32)), kHashThreads, 0, stream,
+               device_sums, x, n);
+        copy_to_host(sums.data(), device_sums, units * sizeof sums[0], stream);
+    }
+    uint64_t hash = n;
+    for (const uint64_t unit : sums) hash = mix64(hash ^ unit);
+    return hash;
+}
+
+// ------------------------ work space
+
+// Returns the stream's work space, enlarged if need be. That
+// happens in the first step only, because sizes repeat.
 void* scratch(size_t bytes, Stream stream) {
     DeviceStream* const queue = find_queue(stream);
     if (bytes <= queue->scratch_bytes) return queue->scratch;
@@ -252,8 +315,9 @@ void* scratch(size_t bytes, Stream stream) {
 
 void* stream_native(Stream stream) { return queue_of(stream)->handle; }
 
-// A kernel may begin early only if the build has code for the device: code that the driver has translated
-// from PTX of an older architecture may have no griddepcontrol, so it would not wait for the kernel before.
+// A kernel may begin early only if the build has code for the device:
+// code that the driver has translated from PTX of an older architecture
+// may have no griddepcontrol, so it would not wait for the kernel before.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     static const int major = attribute(cudaDevAttrComputeCapabilityMajor);
     DeviceStream* const queue = find_queue(stream);
@@ -262,7 +326,8 @@ cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     return queue->handle;
 }
 
-// The stream has the highest priority: communication must not wait until all blocks of a backward kernel have started.
+// The stream has the highest priority: communication must not
+// wait until all blocks of a backward kernel have started.
 Stream stream_create() { return reinterpret_cast<Stream>(new DeviceStream(true)); }
 
 void stream_destroy(Stream stream) {
@@ -329,8 +394,10 @@ double event_seconds(Event from, Event to) {
 
 struct GraphTag { cudaGraphExec_t exec; int scratch_moves; };
 
-// Captures only this thread's work, because other threads of the process may meanwhile ask CUDA for copies.
-Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent, std::string* why) {
+// Captures only this thread's work, because other threads
+// of the process may meanwhile ask CUDA for copies.
+Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent,
+                    std::string* why) {
     DeviceStream* const queue = queue_of(nullptr);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
@@ -346,7 +413,8 @@ Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool de
     queue_of(nullptr);    // the captured work has not run, so the newest
     queue_of(joined);    // work of neither stream is a kernel
     cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
-    if (error == cudaSuccess && why->empty())       // without the flag all would have the main stream's priority
+    // Without the flag all would have the main stream's priority
+    if (error == cudaSuccess && why->empty())
         error = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
     if (error != cudaSuccess && why->empty()) *why = cudaGetErrorString(error);
     cudaGetLastError();

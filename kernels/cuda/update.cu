@@ -1,9 +1,11 @@
-// update.cu -- what happens to the gradient after backward: it is summed over replicas, measured, clipped,
-// and applied by the optimizer. Hashes are here, too, and the search for gradients that were not written.
+// update.cu -- what happens to the gradient after backward: it is summed
+// over replicas, measured, clipped, and applied by the optimizer. Hashes
+// are here, too, and the search for gradients that were not written.
 //
-// The bits are those of ref.cpp and of every other backend, because the replicas' agreement depends on them: so this
-// file is compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1) bytes, update 14 and 8 more per state
-// array, hash_floats 4. Only a hash returns to the host; norm and clip factor stay on the device.
+// The bits are those of ref.cpp and of every other backend, because the replicas' agreement depends
+// on them: so this file is compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1)
+// bytes, update 14 and 8 more per state array, hash_floats 4. Only a hash returns to the host; norm
+// and clip factor stay on the device.
 #include <bit>
 #include <cmath>
 #include <iterator>
@@ -23,7 +25,8 @@ constexpr int kThreads = 256;
 
 struct Terms { const float4* at[kGpuTerms]; int count; };
 
-// Sums terms at element i: COUNT of them from `first` on by Tree::kBalanced, or with COUNT 0 all of them by kNested.
+// Sums terms at element i: COUNT of them from `first` on by
+// Tree::kBalanced, or with COUNT 0 all of them by kNested.
 template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
     if constexpr (COUNT == 0) {
         float4 sum = terms.at[terms.count - 1][i];
@@ -31,28 +34,32 @@ template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, i
         return sum;
     } else if constexpr (COUNT == 1) {
         return terms.at[first][i];
-    } else if constexpr (COUNT == kGpuTerms) {      // a loop over both halves: registers do not hold 64 terms
+    } else if constexpr (COUNT == kGpuTerms) {
+        // A loop over both halves: registers do not hold 64 terms.
         float4 sum = sum_terms<COUNT / 2>(terms, i);
         for (int half = COUNT / 2; half < terms.count; half += COUNT / 2)
             sum = sum + sum_terms<COUNT / 2>(terms, i, half);
         return sum;
     } else {
-        return sum_terms<COUNT / 2>(terms, i, first) + sum_terms<COUNT / 2>(terms, i, first + COUNT / 2);
+        return sum_terms<COUNT / 2>(terms, i, first) +
+               sum_terms<COUNT / 2>(terms, i, first + COUNT / 2);
     }
 }
 
-// One block per unit. A thread reads all terms of an element before it writes the element, so out may be one of them.
-// For the sum of squares the unit is kept in shared memory, and lanes 0..15 of the first warp compute the 16 partial
-// sums.
+// One block per unit. A thread reads all terms of an element before it writes the element, so out
+// may be one of them. For the sum of squares the unit is kept in shared memory, and lanes 0..15 of
+// the first warp compute the 16 partial sums.
 template <int COUNT> __global__ void __launch_bounds__(kThreads)
 tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
-    constexpr int kFours = int(kUnit) / 4, kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;  // read at a time
+    constexpr int kFours = int(kUnit) / 4;
+    constexpr int kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;    // read at a time
     __shared__ float4 kept[kFours];
     grid_dependency_sync();
     const size_t begin = size_t(blockIdx.x) * kFours;
     for (int first = int(threadIdx.x); first < kFours; first += kAhead * kThreads) {
         float4 sum[kAhead];
-        for (int k = 0; k < kAhead; k++) sum[k] = sum_terms<COUNT>(terms, begin + size_t(first + k * kThreads));
+        for (int k = 0; k < kAhead; k++)
+            sum[k] = sum_terms<COUNT>(terms, begin + size_t(first + k * kThreads));
         for (int k = 0; k < kAhead; k++) {
             const int i = first + k * kThreads;
             if (COUNT != 1 || terms.at[0] != out) out[begin + i] = sum[k];
@@ -74,13 +81,16 @@ tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms t
     if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 
-template <int COUNT> void launch_reduce(float* out, float* partials, const Terms& terms, size_t n, Stream stream) {
-    launch(tree_reduce_kernel<COUNT>, n / kUnit, kThreads, 0, stream, reinterpret_cast<float4*>(out), partials, terms);
+template <int COUNT>
+void launch_reduce(float* out, float* partials, const Terms& terms, size_t n, Stream stream) {
+    launch(tree_reduce_kernel<COUNT>, n / kUnit, kThreads, 0, stream,
+           reinterpret_cast<float4*>(out), partials, terms);
 }
 
 // ------------------------ norm
 
-// 256 threads call this. Thread j adds x[j], x[j + 256], ... in double; thread 0 returns ((s0 + s1) + s2) + ... + s255.
+// 256 threads call this. Thread j adds x[j], x[j + 256], ... in double; thread 0 returns ((s0 + s1)
+// + s2) + ... + s255.
 constexpr int kSums = 256;
 __device__ inline double block_sum_in_order(const float* x, size_t n) {
     __shared__ double sums[kSums];
@@ -99,7 +109,8 @@ __device__ inline double block_sum_in_order(const float* x, size_t n) {
 }
 
 // One block computes the sum.
-__global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, const float* x, size_t n) {
+__global__ void __launch_bounds__(kSums)
+sum_in_order_kernel(double* total, const float* x, size_t n) {
     grid_dependency_sync();
     const double sum = block_sum_in_order(x, n);
     if (threadIdx.x == 0) *total = sum;
@@ -107,7 +118,8 @@ __global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, cons
 
 // One block computes norm and factor.
 __global__ void __launch_bounds__(kSums)
-clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens) {
+clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip,
+                  double tokens) {
     grid_dependency_sync();
     const double sum = block_sum_in_order(partials, units);
     if (threadIdx.x != 0) return;
@@ -115,17 +127,20 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
     const double length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
     const double factor = clip > 0 && ratio < 1 ? ratio : 1;
     norm[0] = length;
-    state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;    // NaN is not less than anything
+    // NaN is not less than anything
+    state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;
 }
 
 // ------------------------ update
 
-template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1, because C++ has no array of length 0
+// + 1, because C++ has no array of length 0
+template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };
 
 // One block per unit. A thread updates 4 neighbouring elements at a time.
 template <class Rule, int STAGE> __global__ void __launch_bounds__(kThreads)
-update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::kState[STAGE]> state,
-              const float* grad, const Rates* rates, const StepState* step_in_memory) {
+update_kernel(floatX* param, float* master,
+              const __grid_constant__ State<Rule::kState[STAGE]> state, const float* grad,
+              const Rates* rates, const StepState* step_in_memory) {
     constexpr int kArrays = Rule::kState[STAGE];
     grid_dependency_sync();
     const StepState step = *step_in_memory;
@@ -154,78 +169,55 @@ template <class Rule, int STAGE> void launch_update(const Update& u, Stream stre
         const auto& [n, param, master, state, grad, rates, step] = u;
         State<Rule::kState[STAGE]> arrays = {};
         for (int k = 0; k < Rule::kState[STAGE]; k++) arrays.at[k] = state[k];
-        launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master, arrays, grad, rates,
-               step);
+        launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master,
+               arrays, grad, rates, step);
     }
-}
-
-// ------------------------ hash
-
-// One warp computes the sum of a unit.
-__global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const float* x, size_t n) {
-    grid_dependency_sync();
-    const size_t unit = size_t(blockIdx.x) * (kThreads / 32) + warp(), begin = unit * kUnit;
-    if (begin >= n) return;
-    const size_t count = n - begin < kUnit ? n - begin : kUnit;
-    uint64_t sum = 0;
-    for (size_t i = size_t(lane()); i < count; i += 32)
-        sum += mix64(uint64_t(i + 1) << 32 | __float_as_uint(x[begin + i]));
-    sum = warp_sum(sum);
-    if (lane() == 0) sums[unit] = sum;
 }
 
 }  // namespace
 
-void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
-                 Stream stream) {
-    constexpr decltype(&launch_reduce<1>) kByHalves[] = {launch_reduce<1>, launch_reduce<2>, launch_reduce<4>,
-        launch_reduce<8>, launch_reduce<16>, launch_reduce<32>, launch_reduce<64>};
-    const bool stack = tree == Tree::kNested && count > 2;    // for two terms both trees are the same
-    CHECK(count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0,
-          "tree_reduce: %d terms of %zu elements", count, n);
+void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree,
+                 size_t n, Stream stream) {
+    constexpr decltype(&launch_reduce<1>) kByHalves[] = {
+        launch_reduce<1>,  launch_reduce<2>,  launch_reduce<4>, launch_reduce<8>,
+        launch_reduce<16>, launch_reduce<32>, launch_reduce<64>};
+    const bool stack = tree == Tree::kNested && count > 2;  // for two terms both trees are the same
+    CHECK(
+        count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0,
+        "tree_reduce: %d terms of %zu elements", count, n);
     if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
     Terms t = {{}, count};
     for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);
-    (stack ? launch_reduce<0> : kByHalves[std::countr_zero(unsigned(count))])(out, partials, t, n, stream);
+    (stack ? launch_reduce<0> : kByHalves[std::countr_zero(unsigned(count))])(out, partials, t, n,
+                                                                              stream);
 }
 
 void sum_in_order(double* total, const float* x, size_t n, Stream stream) {
     launch(sum_in_order_kernel, 1, kSums, 0, stream, total, x, n);
 }
 
-void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
-                Stream stream) {
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip,
+                double tokens, Stream stream) {
     launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip, tokens);
 }
 
 void update(int optimizer, int stage, const Update& arrays, Stream stream) {
 #define X(name) OPTIMIZER_STAGES(launch_update, name),
-    static constexpr decltype(&launch_update<adamw_rule, 0>) kLaunches[][kMaxStages] = {OPTIMIZERS(X)};
+    static constexpr decltype(&launch_update<adamw_rule, 0>) kLaunches[][kMaxStages] = {
+        OPTIMIZERS(X)};
 #undef X
     CHECK(arrays.n % kUnit == 0, "update: %zu elements", arrays.n);
     if (arrays.n == 0) return;
     kLaunches[optimizer][stage](arrays, stream);
 }
 
-void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream stream) {
+void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y,
+                       int n, Stream stream) {
     each_element(size_t(n), size_t(n), [=] ON_DEVICE(size_t row, size_t column) {
         const size_t i = row * size_t(n) + column;
         const float sum = (x ? b * to_float(x[i]) : 0) + (y ? c * to_float(y[i]) : 0);
         out[i] = to_bf16((row == column ? a : 0) + sum);
     }, stream);
-}
-
-uint64_t hash_floats(const float* x, size_t n, Stream stream) {
-    const size_t units = div_up(n, kUnit);
-    std::vector<uint64_t> sums(units);
-    if (units) {
-        auto* const device_sums = static_cast<uint64_t*>(scratch(units * sizeof sums[0], stream));
-        launch(hash_kernel, div_up(units, size_t(kThreads / 32)), kThreads, 0, stream, device_sums, x, n);
-        copy_to_host(sums.data(), device_sums, units * sizeof sums[0], stream);
-    }
-    uint64_t hash = n;
-    for (const uint64_t unit : sums) hash = mix64(hash ^ unit);
-    return hash;
 }
 
 }  // namespace BACKEND
