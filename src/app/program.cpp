@@ -42,7 +42,7 @@ void take_place(const Options& options, const std::string& alone, Process* proce
             options.np, world.variables.c_str(), world.launcher.c_str());
     // The supervisor starts this program by its absolute path. If a build replaces that file during
     // the run, ranks that are restarted run the new program.
-    Arguments words = {format("--np=%d", options.np),
+    Words words = {format("--np=%d", options.np),
                        format("--max-restarts=%d", options.max_restarts)};
     if (options.elastic) words.push_back("--elastic");
     words.push_back(program_path());
