@@ -39,7 +39,7 @@ inline const Gpu kGpus[] = {
     {"b200", 180e9, 148, 2250e12, 409e12, 6.0e12, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
     {"4090", 24e9, 128, 165e12, 150e12, 0.92e12, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
 
-// Tiles with their share of the rate and their edge are Hopper's of matmul.cu. kHalfT is read off the charts of
+// Tiles with their share of the rate and their edge are Hopper's of matmul.cuh. kHalfT is read off the charts of
 // arXiv 2407.08608, kGap is a graph's node, the latencies of a bucket are github.com/kvcache-ai/Mooncake's
 // (#3484) and NCCL's tuner's. kMessage, what one message to another host costs, is a guess. kNcclProcessors is
 // what src/ddp/transport_gpu.cpp asks for.

@@ -9,9 +9,9 @@
 
 namespace BACKEND::ISA {
 
-// Interleaves n vectors. If a is the first half of all their elements in memory and b the second, a
-// round makes a0 b0 a1 b1 ... (a perfect shuffle). log2(n) rounds transpose x[n][lanes]: element
-// [i][j] is then at [j][i] of x[lanes][n].
+// Interleaves the elements of n vectors. A round takes all elements in the order of memory, a0 a1
+// ... in the first half and b0 b1 ... in the second, and stores them as a0 b0 a1 b1 ... log2(n)
+// rounds transpose x[n][lanes]: element [i][j] is then at [j][i] of x[lanes][n].
 template <int n, class V, int... I>
 INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
     constexpr int kLanes = sizeof...(I);

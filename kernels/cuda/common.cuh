@@ -11,7 +11,7 @@ namespace BACKEND {
 
 template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
 
-// ------------------------ host
+// ------------------------ launches
 
 // Returns whether the build has code for compute capability `major`.x; 9 is sm_90a, as configure
 // turns 90 into 90a.
@@ -19,14 +19,14 @@ constexpr bool has_code_for(int major) {
     return [=](auto... built) { return ((built / 100 == major) || ...); }(__CUDA_ARCH_LIST__);
 }
 
-// Returns the CUDA stream for a kernel that is launched now (runtime.cu). *behind_kernel
-// tells whether the stream's newest work is a kernel; then this one may begin early.
+// Returns the CUDA stream for a kernel that is launched now (runtime.cu). *behind_kernel becomes
+// true if the stream's newest work is a kernel; then this one may begin early.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel);
 
-// Launches a kernel, unless the grid is empty. <<<>>> cannot let a kernel
-// begin early (programmatic dependent launch), cannot ask for more than 48 KB
-// of shared memory, and reports no error. The 48 KB include static arrays;
-// kernels with dynamic memory near that limit have less than 1 KB of these.
+// Launches a kernel, unless the grid is empty. It stands for <<<>>>, which cannot let a kernel
+// begin early (programmatic dependent launch), cannot ask for more than 48 KB of shared memory, and
+// reports no error. The 48 KB include static arrays; kernels with dynamic memory near that limit
+// have less than 1 KB of these.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
@@ -47,8 +47,6 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream str
             grid.x, grid.y, grid.z, block.x * block.y * block.z, smem, cudaGetErrorString(error));
 }
 
-// ------------------------ the kernel before
-
 // Waits until the kernel before this one is complete. Then lets the next kernel's
 // blocks start as soon as all blocks of this one have come here. If it did so before
 // the wait, waiting blocks of several kernels would fill the multiprocessors. Every
@@ -63,7 +61,7 @@ __device__ inline void grid_dependency_sync() {
 __device__ inline void grid_dependency_sync() {}
 #endif
 
-// ------------------------ threads, bf16
+// ------------------------ threads
 
 // These return the thread's lane in its warp, its warp in the block and, below, its number in a
 // grid of one dimension.
@@ -75,7 +73,7 @@ __device__ inline size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim
 template <class T> __device__ T& as(void* p) { return *static_cast<T*>(p); }
 template <class T> __device__ const T& as(const void* p) { return *static_cast<const T*>(p); }
 
-// ------------------------ ldmatrix, mma, cp.async
+// ------------------------ instructions
 
 __device__ inline unsigned shared_address(const void* p) {
     return unsigned(__cvta_generic_to_shared(p));

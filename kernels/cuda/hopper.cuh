@@ -98,8 +98,8 @@ __device__ inline void tma_prefetch(const CUtensorMap* m) {
 
 // ------------------------ wgmma
 
-// In the assembly the accumulators are operands 0 .. N/2-1;
-// a and b, the flag and the majors follow.
+// These write the assembly of wgmma. Its operands are the accumulators, number 0 to N/2-1, and
+// after them a, b, the flag for adding, and whether a and b are MN-major.
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4," \
     "%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
 #define SIXTY TEN() "," TEN(1) "," TEN(2) "," TEN(3) "," TEN(4) "," TEN(5)
@@ -210,8 +210,8 @@ inline CUtensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t
 // and sbo (leading and stride byte offset) are in bytes; the descriptor's 14-bit fields have units
 // of 16 bytes. Bits 62-63 = 1 mean the swizzle of 128 bytes.
 //     K-major tile [rows][64 k]: sbo = 1024 (next 8 rows), lbo unused; next 16 k: 32 bytes on
-//     MN-major tile [mn/64][64 k][64 mn]: sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k:
-//     2048 bytes on
+//     MN-major tile [mn/64][64 k][64 mn]: sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next
+//     16 k: 2048 bytes on
 __device__ inline uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
     return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;

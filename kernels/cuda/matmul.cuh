@@ -148,19 +148,19 @@ inline Plan choose(int M, int N, int K, int most_parts) {
 
 // ------------------------ epilogues
 
-// mma.sync and wgmma lay out their sums in the same way: of every 8 columns lane t holds columns 2
-// (t % 4) and +1, in rows t / 4 and t / 4 + 8. An epilogue is a struct of plain data with
-//   kStarts, start(n)   kStarts: whether something is added to the sums. start: what, for columns
-//                       n and n + 1 (two bf16)
-//   kAhead, ahead(m, n) kAhead: whether fetch always reads. ahead: prefetches columns n .. n+15 of
-//   row m into the L2
-//   Old, fetch(m, n)    reads what store needs from memory; is called for many rows before, so that
-//                       the reads overlap
-//   store(m, n, v, old) stores row m, columns n .. n+31: v[2j], v[2j+1] are the lane's sums of
-//   columns
-//                       n + 8j + 2 (t % 4) and +1
-// The 32 lanes call these together, for rows and columns outside of the matrix, too; there nothing
-// is read or written.
+// An epilogue says what becomes of a product's sums: bias, GELU, "=" or "+=". mma.sync and wgmma
+// lay out their sums in the same way: of every 8 columns lane t holds columns 2 (t % 4) and
+// 2 (t % 4) + 1, in rows t / 4 and t / 4 + 8. An epilogue is a struct of plain data with
+//   kStarts             whether something is added to the sums
+//   start(n)            returns what is added to columns n and n + 1: two bf16
+//   kAhead              whether fetch reads something for every element
+//   ahead(m, n)         prefetches for columns n .. n+15 of row m into the L2
+//   Old, fetch(m, n)    Old holds what store needs from memory. fetch loads it for columns
+//                       n .. n+31 of row m. It is called for many rows, so that the loads overlap
+//   store(m, n, v, old) stores columns n .. n+31 of row m. v[2j] and v[2j+1] are the lane's sums
+//                       of columns n + 8j + 2 (t % 4) and the next one
+// The 32 lanes call these together. Where m or n is outside of the matrix, nothing is read or
+// written.
 
 // Extent is the size of the matrix (M,N) that an epilogue writes. N is a multiple of 8.
 struct Extent {

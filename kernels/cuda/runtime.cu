@@ -1,4 +1,4 @@
-// runtime.cu -- memory, streams, events and graphs of kernels.h, for a CUDA device.
+// runtime.cu -- memory, streams, events, graphs and hashes of kernels.h, for a CUDA device.
 //
 // All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for
 // all others. A later call reports an error in a kernel, at the latest stream_sync. Such an error
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
 #include "src/base/common.h"

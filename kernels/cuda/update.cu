@@ -1,15 +1,13 @@
-// update.cu -- what happens to the gradient after backward: it is summed
-// over replicas, measured, clipped, and applied by the optimizer. Hashes
-// are here, too, and the search for gradients that were not written.
+// update.cu -- what happens to the gradient after backward: it is summed over replicas, measured,
+// clipped, and applied by the optimizer.
 //
-// The bits are those of ref.cpp and of every other backend, because the replicas' agreement depends
-// on them: so this file is compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1)
-// bytes, update 14 and 8 more per state array, hash_floats 4. Only a hash returns to the host; norm
-// and clip factor stay on the device.
+// These operations have the bits of ref.cpp and of every other backend, because the replicas'
+// agreement depends on them. So this file is compiled with --fmad=false: nvcc must not fuse a
+// product and a sum. The norm and the clip factor stay on the device. Per element tree_reduce moves
+// 4 (count + 1) bytes, and update 14 bytes and 8 more per state array.
 #include <bit>
 #include <cmath>
 #include <iterator>
-#include <vector>
 #include "build/optimizers.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
