@@ -5,9 +5,10 @@
 export=${TOOLS:-build}/export
 cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" ||
     skip_all export "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"
-$train --layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --steps 1 \
-    --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --out-dir "$tmp/run" >"$tmp/run.log" 2>&1 ||
-    { fail "a run to export" "$(tail -n 1 "$tmp/run.log")"; give_up; }
+job="--heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --data tests/golden/lines.txt
+    --eval-every 0 --sample-every 0"
+check "a run to export" run run $train --layers 1 --steps 1
+[ "$failed" -eq 0 ] || give_up
 # to FOLDER: the options of an export into it.
 to_hf() { echo "--hf $1/hf"; }
 to_gguf() { echo "--gguf $1/m.gguf"; }
@@ -74,9 +75,7 @@ expect "somebody's Modelfile" 2 'Modelfile: it exists' $export "$tmp/run" --gguf
 check "stays" grep -q mine "$tmp/one.gguf.Modelfile"
 
 # An average: each value is the sum in double in the order given, divided once.
-$train --layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --steps 3 --lr 0.1 \
-    --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --save-every 1 --keep 0 --out-dir "$tmp/three" \
-    >"$tmp/run.log" 2>&1 || fail "a run with three checkpoints" "$(tail -n 1 "$tmp/run.log")"
+check "a run with three checkpoints" run three $train --layers 1 --steps 3 --lr 0.1 --save-every 1 --keep 0
 step=$tmp/three/ckpt/step_0000000
 expect "--average" 0 'Hugging Face' $export --average ${step}1 ${step}2 ${step}3 --hf "$tmp/mean"
 cat >"$tmp/mean.py" <<'END'
@@ -101,8 +100,7 @@ else skip "is the mean of each weight" "no python3"; fi
 expect "and a model" 0 '^val loss' $train eval "$tmp/mean" --data tests/golden/lines.txt
 expect "--average of the same twice" 0 'Hugging Face' $export --average ${step}2 ${step}2 --hf "$tmp/twice"
 check "is that one" cmp "$tmp/twice/model.safetensors" ${step}2/model.safetensors
-$train --layers 2 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --steps 1 \
-    --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --out-dir "$tmp/deeper" >"$tmp/run.log" 2>&1
+check "a run of two layers" run deeper $train --layers 2 --steps 1
 expect "--average with another shape" 2 'deeper: --layers: got 2, want 1' \
     $export --average ${step}1 "$tmp/deeper" --hf "$tmp/none"
 check "writes nothing" test ! -e "$tmp/none"

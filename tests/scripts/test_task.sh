@@ -12,9 +12,9 @@ for i in $(seq 60); do echo "$text"; done >"$tmp/text.jsonl"
     echo '{"ctx": "", "endings": ["the sky is blue", "grass the"], "label": 0}'
     printf '{"ctx": "%0400d the sky is", "endings": ["blue", "green"], "label": 1}\n' 7
 } >"$tmp/colours.jsonl"
-job="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --total-batch-size 512 --replicas 4 --steps 120
-    --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl --eval-every 60 --eval-steps 2 --sample-every 0 --save-every 120
-    --device cpu --dtype fp32"
+shape="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --sample-every 0"
+job="$shape --total-batch-size 512 --replicas 4 --steps 120 --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl
+    --eval-every 60 --eval-steps 2 --save-every 120 --device cpu --dtype fp32"
 answers='acc [0-9.]* acc_norm 0\.9[0-9]* \+- [0-9.]* \(20, chance 0\.4[0-9]*\)'
 check "a model" $train $job --out-dir "$tmp/one"
 expect "eval asks" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl"
@@ -102,13 +102,12 @@ bad "a delimiter that is no text" 'delimiter: got 1' '{"ctx": "a", "endings": ["
 bad "no JSON" 'byte' 'blue'
 echo '[{"ctx": "a", "endings": ["b", "c"], "label": 0}, {"ctx": "a", "label": 0}]' >"$tmp/list.json"
 expect "a record of a list" 65 'list.json: record 2: endings' $train eval "$tmp/one" --task "$tmp/list.json"
-check "a model of one text" $train --layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --steps 1 \
-    --total-batch-size 128 --data tests/golden/lines.txt --tokenizer bpe:300 --sample-every 0 --out-dir "$tmp/text"
+lines="--steps 1 --total-batch-size 128 --data tests/golden/lines.txt"
+check "a model of one text" $train $shape $lines --tokenizer bpe:300 --out-dir "$tmp/text"
 echo '{"ctx": "", "endings": ["e", "t"], "label": 0}' >"$tmp/bare.jsonl"
 expect "nothing before an ending of one token" 65 'line 1: ctx' $train eval "$tmp/text" --task "$tmp/bare.jsonl"
 : >"$tmp/empty.jsonl"
-check "a model of characters" $train --layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --steps 1 \
-    --total-batch-size 128 --data tests/golden/lines.txt --tokenizer char --sample-every 0 --out-dir "$tmp/chars"
+check "a model of characters" $train $shape $lines --tokenizer char --out-dir "$tmp/chars"
 echo '{"ctx": "\u65e5", "endings": ["e", "t"], "label": 0}' >"$tmp/unknown.jsonl"
 expect "a character that it has not learnt" 65 'unknown.jsonl: line 1: .*U.65E5' $train eval "$tmp/chars" \
     --task "$tmp/unknown.jsonl"
