@@ -13,74 +13,96 @@ namespace {
 // A kernel gets 64 KB of zeros, x, and x + 4096 floats, or a map of 64 x 64 numbers there; x has a place for each
 // thread of the grid. It has the fault where FAULT, and is right elsewhere.
 __device__ unsigned place() { return blockIdx.x * 128 + threadIdx.x; }
-#define KERNEL(name) template <bool FAULT> __global__ void name(float* x, const float* from)
-#define HOPPER_KERNEL(name) \
-    template <bool FAULT> __global__ void name(float* x, const __grid_constant__ CUtensorMap map)
+// The text behind its name is what must be said then.
+template <class K> void expect_fault(K* fault, K* twin, const std::string& pattern, unsigned threads = 64,
+                                     bool dependent = false);
+std::string race(const char* pattern);
+void needs_hopper() { if (!hopper()) SKIP("no mbarriers on this GPU"); }
+#define FAULTY(name, needs, from, ...) \
+    template <bool FAULT> __global__ void name(float* x, from); \
+    TEST(name) { needs; expect_fault(name<true>, name<false>, __VA_ARGS__); } \
+    template <bool FAULT> __global__ void name(float* x, from)
+#define KERNEL(name, ...) FAULTY(name, , const float* from, __VA_ARGS__)
+#define HOPPER_ONLY(name, ...) FAULTY(name, needs_hopper(), const float* from, __VA_ARGS__)
+#define HOPPER_KERNEL(name, ...) FAULTY(name, needs_hopper(), const __grid_constant__ CUtensorMap map, __VA_ARGS__)
 
 // Lanes of a warp that are not together.
-KERNEL(lanes_apart) {
+KERNEL(lanes_apart,
+       "deadlock:[^]*lanes fffffff7 at .*test_faults.*shfl.sync[^]*lanes 00000008 at test_faults.*bar.sync") {
     if (FAULT && threadIdx.x == 3) __syncthreads();
     x[place()] = __shfl_sync(~0u, from[threadIdx.x], 0);
     if (!FAULT || threadIdx.x != 3) __syncthreads();
 }
-KERNEL(not_in_its_mask) { x[place()] = __shfl_xor_sync(FAULT ? 0xffffu : ~0u, from[threadIdx.x], 1); }
-KERNEL(asks_who_is_not_there) {
+KERNEL(not_in_its_mask, "lane [12][0-9] is not in its member mask 0000ffff") {
+    x[place()] = __shfl_xor_sync(FAULT ? 0xffffu : ~0u, from[threadIdx.x], 1);
+}
+KERNEL(asks_who_is_not_there, "lane 0 reads lane 16, which takes no part") {
     if (threadIdx.x < 16) x[place()] = __shfl_xor_sync(0xffffu, from[threadIdx.x], FAULT ? 16 : 8);
 }
-KERNEL(half_a_warp_multiplies) {
+KERNEL(half_a_warp_multiplies, "mma by lanes 0000ffff: it wants all") {
     if (FAULT && threadIdx.x >= 16) return;
     float d[4] = {};
     mma_m16n8k16(d, {0, 0, 0, 0}, {0, 0});
     x[place()] = d[0];
 }
 // Barriers that some do not come to, or with other numbers.
-KERNEL(one_warp_at_the_barrier) {
+KERNEL(one_warp_at_the_barrier,
+       "deadlock:\n  warp 0 lanes ffffffff at .*test_faults.cu:.*: bar.sync 1, 64$") {
     if (!FAULT || threadIdx.x < 32) bar_sync<64>(0);
     x[place()] = from[threadIdx.x];
 }
-KERNEL(barrier_of_two_sizes) {
+KERNEL(barrier_of_two_sizes,
+       "barrier 1: (32|64) threads, and (64|32) before|barrier that 32 threads have come to") {
     if (threadIdx.x < 32) bar_arrive<64>(0);
     else if (FAULT) bar_sync<32>(0);
     else bar_sync<64>(0);
 }
-KERNEL(arrives_for_nobody) {
+KERNEL(arrives_for_nobody, "ends with a barrier that 32 threads have come to") {
     if (threadIdx.x < 32) bar_arrive<64>(0);
     else if (!FAULT) bar_sync<64>(0);
 }
 // Memory that is not there, not aligned, not written.
-KERNEL(beyond_the_end) { x[FAULT ? 16384 - 63 + threadIdx.x : place()] = from[threadIdx.x]; }
-KERNEL(before_the_begin) { x[place()] = (FAULT && threadIdx.x == 9 ? x - 1 : from)[0]; }
-KERNEL(misaligned_vector) { as<float4>(x + place() * 4) = as<float4>(from + threadIdx.x * 4 + FAULT); }
-KERNEL(beyond_shared_memory) {
+KERNEL(beyond_the_end, "lanes [0-9a-f]{8}: global access of 4 bytes at 0x[0-9a-f]+: not allocated") {
+    x[FAULT ? 16384 - 63 + threadIdx.x : place()] = from[threadIdx.x];
+}
+KERNEL(before_the_begin, "global access of 4 bytes at 0x[0-9a-f]+: not allocated") {
+    x[place()] = (FAULT && threadIdx.x == 9 ? x - 1 : from)[0];
+}
+KERNEL(misaligned_vector, "address 0x[0-9a-f]+ is not aligned to 16 bytes") {
+    as<float4>(x + place() * 4) = as<float4>(from + threadIdx.x * 4 + FAULT);
+}
+KERNEL(beyond_shared_memory, "shared access of 4 bytes at [0-9]+ of 16384") {
     extern __shared__ __align__(1024) unsigned char bytes[];
     float* const s = reinterpret_cast<float*>(bytes);
     s[threadIdx.x + (FAULT ? 4096 : 0)] = 1;
     x[place()] = s[threadIdx.x];
 }
-KERNEL(misaligned_in_shared_memory) {
+KERNEL(misaligned_in_shared_memory, "address 0x[0-9a-f]+ is not aligned to 4 bytes") {
     __shared__ __align__(16) unsigned char s[512];
     as<unsigned>(s + threadIdx.x * 4 + (FAULT ? 2 : 0)) = threadIdx.x;
     __syncwarp();
     x[place()] = float(s[(threadIdx.x ^ 1) * 4 + 2]);
 }
-KERNEL(never_written) {
+KERNEL(never_written, "shared read of 4 bytes at 160: byte 0 was never written") {
     __shared__ float s[64];
     if (!FAULT || threadIdx.x != 40) s[threadIdx.x] = 1;
     __syncwarp();
     x[place()] = s[threadIdx.x ^ 1];
 }
-KERNEL(beyond_local_memory) {
+KERNEL(beyond_local_memory, "local access of 4 bytes at 32 of 32") {
     float own[8];
     for (int i = 0; i < 8; i++) own[i] = from[i];
     x[place()] = own[threadIdx.x % 8 + (FAULT ? 4 : 0)];
 }
-KERNEL(divides_by_zero) { as<int>(x + place()) = 7 / (as<int>(from + threadIdx.x) + !FAULT); }
-KERNEL(unknown_instruction) {
+KERNEL(divides_by_zero, "division by zero") {
+    as<int>(x + place()) = 7 / (as<int>(from + threadIdx.x) + !FAULT);
+}
+KERNEL(unknown_instruction, "line [0-9]+ .*nanosleep.u32: unknown instruction") {
     if (FAULT) asm volatile("nanosleep.u32 20;");
     x[place()] = from[threadIdx.x];
 }
 // cp.async.
-KERNEL(copy_beyond_the_end) {
+KERNEL(copy_beyond_the_end, "global access of 16 bytes at 0x[0-9a-f]+: not allocated") {
     __shared__ __align__(16) float s[256];
     cp_async16(s + threadIdx.x * 4, FAULT ? x + 16384 : x + (1 << 20), FAULT);      // else it reads nothing
     cp_async_commit();
@@ -102,20 +124,21 @@ template <CopyFault FAULT> __global__ void copy(float* x, const float* from) {
     if (FAULT == kEarlyCopy) grid_dependency_sync();
 }
 // Dependent launches.
-KERNEL(reads_early) {
+HOPPER_ONLY(reads_early, "global memory before griddepcontrol.wait", 64, true) {
     float sum = 0;
     if (FAULT) sum = from[threadIdx.x];
     grid_dependency_sync();
     x[place()] = sum;
 }
-KERNEL(writes_early) {
+HOPPER_ONLY(writes_early, "global memory before griddepcontrol.wait", 64, true) {
     if (FAULT && threadIdx.x == 9) x[place()] = 1;
     grid_dependency_sync();
 }
-KERNEL(never_waits) {
+HOPPER_ONLY(never_waits,
+            "returns without griddepcontrol.wait|launch_dependents before the wait", 64, true) {
     if (!FAULT || threadIdx.x != 40) grid_dependency_sync();
 }
-HOPPER_KERNEL(loads_early) {
+HOPPER_KERNEL(loads_early, "TMA before griddepcontrol.wait", 64, true) {
     extern __shared__ __align__(1024) unsigned char box[];
     __shared__ uint64_t bar[1];
     if (threadIdx.x == 0) {
@@ -189,13 +212,14 @@ template <ProductFault FAULT> __global__ void product(float* x, const float*) {
 
 // ------------------------ races
 
-KERNEL(no_syncwarp) {
+KERNEL(no_syncwarp,
+       race("of s: lane [0-9]+ of warp ([01]) reads it, and warp \\1 lane [0-9]+ .*want __syncwarp")) {
     __shared__ float s[64];
     s[threadIdx.x] = x[place()];
     if (!FAULT) __syncwarp();
     x[place()] = s[threadIdx.x ^ 1];
 }
-KERNEL(syncwarp_of_others) {
+KERNEL(syncwarp_of_others, race("want __syncwarp")) {
     __shared__ float s[64];
     const unsigned half = threadIdx.x & 16;
     s[threadIdx.x] = x[place()];
@@ -203,13 +227,14 @@ KERNEL(syncwarp_of_others) {
     else __syncwarp(0x0000ffffu);
     x[place()] = s[threadIdx.x ^ (FAULT ? 16 : 8)];
 }
-KERNEL(no_syncthreads) {
+KERNEL(no_syncthreads, race("want __syncthreads")) {
     __shared__ float s[64];
     s[threadIdx.x] = x[place()];
     if (!FAULT) __syncthreads();
     x[place()] = s[threadIdx.x ^ 32];
 }
-KERNEL(written_again) {
+KERNEL(written_again,
+       race("(writes it, and warp [01] .* reads|reads it, and warp [01] .* writes) it.*want __syncthreads")) {
     __shared__ float s[64];
     s[threadIdx.x] = x[place()];
     __syncthreads();
@@ -219,21 +244,21 @@ KERNEL(written_again) {
     __syncthreads();
     x[place()] = s[threadIdx.x ^ 32];
 }
-KERNEL(two_values) {
+KERNEL(two_values, race("writes it.*writes it.*one of them alone, or equal values")) {
     __shared__ float s[64];
     s[threadIdx.x / 2] = FAULT ? float(threadIdx.x) : 1.0f;
     __syncthreads();
     x[place()] = s[threadIdx.x / 2];
 }
 // Neighbouring bytes do not meet.
-KERNEL(bytes_of_a_word) {
+KERNEL(bytes_of_a_word, race("bytes [0-4] to [0-4] of s")) {
     __shared__ __align__(4) unsigned char s[64];
     s[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
     if (FAULT && threadIdx.x == 5) *reinterpret_cast<unsigned*>(s) = 1;
     __syncthreads();
     reinterpret_cast<unsigned*>(x)[place()] = s[threadIdx.x ^ 33];
 }
-KERNEL(read_beside_atomics) {
+KERNEL(read_beside_atomics, race("(reads it.*adds to it|adds to it.*reads it)")) {
     __shared__ unsigned n[1];
     if (threadIdx.x == 0) n[0] = 0;
     __syncthreads();
@@ -242,7 +267,7 @@ KERNEL(read_beside_atomics) {
     x[place()] = float(n[0]);
 }
 // Warp 0 writes and goes on, warp 1 waits for it and reads.
-KERNEL(arrives_early) {
+KERNEL(arrives_early, race("want __syncthreads.. or an mbarrier")) {
     __shared__ float s[32];
     if (threadIdx.x < 32) {
         if (FAULT) bar_arrive<64>(0);
@@ -254,14 +279,20 @@ KERNEL(arrives_early) {
     }
 }
 // Races in global memory.
-KERNEL(blocks_write_one_place) { x[FAULT ? threadIdx.x : place()] = float(blockIdx.x); }
-KERNEL(read_of_another_block) { x[place()] = 1 + (FAULT ? x : from)[threadIdx.x]; }
-KERNEL(atomics_beside_a_store) {
+KERNEL(blocks_write_one_place,
+       race("global memory at .*another block writes it.*want two launches")) {
+    x[FAULT ? threadIdx.x : place()] = float(blockIdx.x);
+}
+KERNEL(read_of_another_block,
+       race("global memory at .*another block (reads|writes) it.*want two launches")) {
+    x[place()] = 1 + (FAULT ? x : from)[threadIdx.x];
+}
+KERNEL(atomics_beside_a_store, race("another block (adds to|writes) it.*want two launches")) {
     unsigned* const counts = reinterpret_cast<unsigned*>(x);
     if (place() == 128) counts[FAULT ? 0 : 128] = 5;
     if (blockIdx.x != 1) atomicAdd(counts, 1u);
 }
-KERNEL(exchange_in_global_memory) {
+KERNEL(exchange_in_global_memory, race("global memory at .*want __syncthreads")) {
     x[place()] = 1;
     if (!FAULT) __syncthreads();
     x[place() + 1024] = x[place() ^ 32];
@@ -285,7 +316,7 @@ template <Fences FENCES> __global__ void last_block_adds(float* x, const float*)
     if (threadIdx.x == 1) *counter = 0;
 }
 // By mbarriers.
-KERNEL(phase_before) {
+HOPPER_ONLY(phase_before, race("of s.*want (__syncthreads|__syncwarp)")) {
     __shared__ uint64_t bar[1];
     __shared__ float s[2];
     if (threadIdx.x == 0) {
@@ -324,8 +355,13 @@ template <bool WAITS_FOR_BYTES, bool WAITS_FOR_READERS> __device__ void fill_twi
     }
     x[place()] = sum;
 }
-HOPPER_KERNEL(slot_not_full) { fill_twice<!FAULT, true>(x, &map); }
-HOPPER_KERNEL(slot_not_empty) { fill_twice<true, !FAULT>(x, &map); }
+HOPPER_KERNEL(slot_not_full,
+              race("(a TMA load of warp 0 writes it|a TMA load writes it.*want a wait for the mbarrier)")) {
+    fill_twice<!FAULT, true>(x, &map);
+}
+HOPPER_KERNEL(slot_not_empty, race("a TMA load of warp 0 writes it.*reads it")) {
+    fill_twice<true, !FAULT>(x, &map);
+}
 
 // ------------------------ running them
 
@@ -365,11 +401,10 @@ template <class K> std::string outcome(K* kernel, unsigned threads, bool depende
     EXPECT(status == 0, "the process ended with status %d", status);
     return text;
 }
-void needs_hopper() { if (!hopper()) SKIP("no mbarriers on this GPU"); }
 
 // The fault is named, with its place in the source; the twin has none.
-template <class K> void expect_fault(K* fault, K* twin, const std::string& pattern, unsigned threads = 64,
-                                     bool dependent = false) {
+template <class K> void expect_fault(K* fault, K* twin, const std::string& pattern, unsigned threads,
+                                     bool dependent) {
     const std::string text = outcome(fault, threads, dependent), none = outcome(twin, threads, dependent);
     EXPECT(std::regex_search(text, std::regex(pattern)), "got \"%s\", want %s", text.c_str(), pattern.c_str());
     const bool at_the_end = text.find(": ends with ") != text.npos;
@@ -383,31 +418,6 @@ std::string race(const char* pattern) {
            "^(?=[^]*test_faults.cu:[0-9]+.* race: .*test_faults.cu:[0-9]+.*got no order)[^]*(?:" +
            std::string(pattern) + ")";
 }
-#define FAULT(name, ...) TEST(name) { expect_fault(name<true>, name<false>, __VA_ARGS__); }
-#define HOPPER_FAULT(name, ...) \
-    TEST(name) { needs_hopper(); expect_fault(name<true>, name<false>, __VA_ARGS__); }
-
-FAULT(lanes_apart, "deadlock:[^]*lanes fffffff7 at .*test_faults.*shfl.sync[^]*lanes 00000008 at test_faults.*bar.sync")
-FAULT(not_in_its_mask, "lane [12][0-9] is not in its member mask 0000ffff")
-FAULT(asks_who_is_not_there, "lane 0 reads lane 16, which takes no part")
-FAULT(half_a_warp_multiplies, "mma by lanes 0000ffff: it wants all")
-FAULT(one_warp_at_the_barrier, "deadlock:\n  warp 0 lanes ffffffff at .*test_faults.cu:.*: bar.sync 1, 64$")
-FAULT(barrier_of_two_sizes, "barrier 1: (32|64) threads, and (64|32) before|barrier that 32 threads have come to")
-FAULT(arrives_for_nobody, "ends with a barrier that 32 threads have come to")
-FAULT(beyond_the_end, "lanes [0-9a-f]{8}: global access of 4 bytes at 0x[0-9a-f]+: not allocated")
-FAULT(before_the_begin, "global access of 4 bytes at 0x[0-9a-f]+: not allocated")
-FAULT(misaligned_vector, "address 0x[0-9a-f]+ is not aligned to 16 bytes")
-FAULT(beyond_shared_memory, "shared access of 4 bytes at [0-9]+ of 16384")
-FAULT(misaligned_in_shared_memory, "address 0x[0-9a-f]+ is not aligned to 4 bytes")
-FAULT(never_written, "shared read of 4 bytes at 160: byte 0 was never written")
-FAULT(beyond_local_memory, "local access of 4 bytes at 32 of 32")
-FAULT(divides_by_zero, "division by zero")
-FAULT(unknown_instruction, "line [0-9]+ .*nanosleep.u32: unknown instruction")
-FAULT(copy_beyond_the_end, "global access of 16 bytes at 0x[0-9a-f]+: not allocated")
-HOPPER_FAULT(reads_early, "global memory before griddepcontrol.wait", 64, true)
-HOPPER_FAULT(writes_early, "global memory before griddepcontrol.wait", 64, true)
-HOPPER_FAULT(loads_early, "TMA before griddepcontrol.wait", 64, true)
-HOPPER_FAULT(never_waits, "returns without griddepcontrol.wait|launch_dependents before the wait", 64, true)
 TEST(copies) {
     const auto expect = [](auto* fault, const std::string& pattern) { expect_fault(fault, copy<kGoodCopy>, pattern); };
     expect(copy<kMisalignedCopy>, "cp.async: 16 bytes from 0x[0-9a-f]+4 to [0-9]+");
@@ -447,26 +457,10 @@ TEST(products) {
     EXPECT(outcome(product<kGood>, 96, false).find("not a whole warpgroup") != std::string::npos, "three warps");
 }
 
-FAULT(no_syncwarp, race("of s: lane [0-9]+ of warp ([01]) reads it, and warp \\1 lane [0-9]+ .*want __syncwarp"))
-FAULT(syncwarp_of_others, race("want __syncwarp"))
-FAULT(no_syncthreads, race("want __syncthreads"))
-FAULT(written_again,
-      race("(writes it, and warp [01] .* reads|reads it, and warp [01] .* writes) it.*want __syncthreads"))
-FAULT(two_values, race("writes it.*writes it.*one of them alone, or equal values"))
-FAULT(bytes_of_a_word, race("bytes [0-4] to [0-4] of s"))
-FAULT(read_beside_atomics, race("(reads it.*adds to it|adds to it.*reads it)"))
-FAULT(arrives_early, race("want __syncthreads.. or an mbarrier"))
-FAULT(blocks_write_one_place, race("global memory at .*another block writes it.*want two launches"))
-FAULT(read_of_another_block, race("global memory at .*another block (reads|writes) it.*want two launches"))
-FAULT(atomics_beside_a_store, race("another block (adds to|writes) it.*want two launches"))
-FAULT(exchange_in_global_memory, race("global memory at .*want __syncthreads"))
 TEST(last_blocks) {
     for (auto* fault : {last_block_adds<kNoneBefore>, last_block_adds<kTooEarly>, last_block_adds<kNoneBehind>})
         expect_fault(fault, last_block_adds<kGoodFences>, race("another block writes it.*atomics with __threadfence"));
 }
-HOPPER_FAULT(phase_before, race("of s.*want (__syncthreads|__syncwarp)"))
-HOPPER_FAULT(slot_not_full, race("(a TMA load of warp 0 writes it|a TMA load writes it.*want a wait for the mbarrier)"))
-HOPPER_FAULT(slot_not_empty, race("a TMA load of warp 0 writes it.*reads it"))
 
 }  // namespace
 
