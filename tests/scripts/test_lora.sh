@@ -2,6 +2,7 @@
 # test_lora.sh -- whole runs with --lora: the same bytes for any number of ranks, resume, and every command, on CPUs;
 # what it refuses.
 . tests/lib.sh
+. tests/cases.sh
 tools=${TOOLS:-build}
 text="--data tests/golden/lines.txt"
 begin() {           # NAME OPTIONS...: a model to adapt
@@ -22,13 +23,12 @@ all_of gpt2-lora 8 "$train --init $tmp/gpt2 --lora 8" --device cpu --dtype fp32 
 all_of qwen3-lora 8 "$train --init $tmp/qwen3 --lora 16" --device cpu --dtype bf16 --threads 1 --lora-alpha 8
 all_of lstm-lora 8 "$train --init $tmp/lstm --lora 8" --device cpu --dtype fp32 --threads 1
 
-lora=$tmp/gpt2-lora-one
+lora=$tmp/gpt2-lora-one adapt="$train --init $tmp/gpt2"
 job="$of_all --steps 8 --save-every 4 --device cpu --dtype fp32"
-check "--np 8" run eight "$train" --init "$tmp/gpt2" --lora 8 --threads 1 --np 8
-check "gives the same bytes" same "$lora" "$tmp/eight"
-check "--recompute 3" run recompute "$train" --init "$tmp/gpt2" --lora 8 --threads 2 --recompute 3
-check "gives the same bytes" same "$lora" "$tmp/recompute"
-check "Muon trains" run muon "$train" --init "$tmp/gpt2" --lora 8 --lora-targets c_attn --optimizer muon
+ln -s gpt2-lora-one "$tmp/one"
+like_one "--np 8 gives the same bytes" $adapt --lora 8 --threads 1 --np 8
+like_one "--recompute 3 gives the same bytes" $adapt --lora 8 --threads 2 --recompute 3
+check "Muon trains" run muon $adapt --lora 8 --lora-targets c_attn --optimizer muon
 expect "sample" 0 '.' "$train" sample "$lora" --max-tokens 20
 expect "eval" 0 '^val loss' "$train" eval "$lora"
 expect "adapters on their own" 0 'folder of PEFT' "$tools/export" "$lora" --hf "$tmp/adapter"
@@ -43,37 +43,36 @@ expect "fine-tuning of the sum" 0 '^done ' "$train" --init "$lora" $of_all --ste
 expect "a dry run" 0 'frozen' "$train" --init "$tmp/gpt2" --lora 8 $of_all --dry-run
 
 # ---- what is refused
-start="$train $of_all --steps 2 --out-dir $tmp/none"
-expect "a rank above the width" 2 'at most 32, the width of' $start --init "$tmp/gpt2" --lora 40
-expect "a rank that no product takes" 2 'multiple of 8' $start --init "$tmp/gpt2" --lora 12
-expect "no model to adapt" 2 'want --init' $start --lora 8
-expect "an adapter of an adapter" 2 'build/export --merge' $start --init "$lora" --lora 8
-expect "a part of what is one matrix" 2 'q_proj,k_proj,v_proj together' $start --init "$tmp/qwen3" --lora 8 \
-    --lora-targets q_proj,v_proj
-expect "a matrix that is not there" 2 'names of c_attn, c_proj, c_fc' $start --init "$tmp/gpt2" --lora 8 \
-    --lora-targets c_atn
+few="$of_all --steps 2" out="--out-dir $tmp/none" run=$tmp/gpt2-run
+cases $train $few <<'END'
+a rank above the width ~ 2 ~ at most 32, the width of ~ $out --init "$tmp/gpt2" --lora 40
+a rank that no product takes ~ 2 ~ multiple of 8 ~ $out --init "$tmp/gpt2" --lora 12
+no model to adapt ~ 2 ~ want --init ~ $out --lora 8
+an adapter of an adapter ~ 2 ~ build/export --merge ~ $out --init "$lora" --lora 8
+a part of one matrix ~ 2 ~ k_proj,v_proj together ~ $out --init "$tmp/qwen3" --lora 8 --lora-targets q_proj,v_proj
+a matrix that is not there ~ 2 ~ names of c_attn, c_proj ~ $out --init "$tmp/gpt2" --lora 8 --lora-targets c_atn
+--force where the model is ~ 2 ~ a new run there overwrites ~ --force --out-dir "$run" --init "$run" --lora 8
+END
+check "the model stays" $train eval "$run" $text
 expect "another rank on a resume" 2 '--lora: got 16' "$train" --resume "$lora" --lora 16
-refused() {         # NAME MESSAGE SED: adapter_config.json changed so
-    cp -r "$tmp/adapter" "$tmp/bad" && sed -i "$3" "$tmp/bad/adapter_config.json"
-    expect "$1" 65 "$2" "$train" eval "$tmp/bad" $text
-    rm -rf "$tmp/bad"
-}
-refused "another kind of adapter" 'peft_type: got "IA3"' 's/"LORA"/"IA3"/'
-refused "DoRA" 'use_dora: got true' 's/^{/{"use_dora": true, /'
-refused "ranks of their own" 'rank_pattern' 's/^{/{"rank_pattern": {"c_attn": 4}, /'
-refused "another rank than the file's" 'shape' 's/"r":8/"r":16/'
-refused "an adapter of another base" 'tensor' "s|$tmp/gpt2|$tmp/qwen3|"
-refused "an adapter that changes the base" 'init_lora_weights: got "pissa"' 's/^{/{"init_lora_weights": "pissa", /'
-refused "a rank beyond memory" 'lora_A.weight: shape' 's/"r":8/"r":1048576/'
-refused "a scale that is none" 'lora_alpha' 's/"lora_alpha":16/"lora_alpha":1e300/'
-refused "an adapter of itself" 'base_model_name_or_path: got the adapter' "s|$tmp/gpt2|$tmp/bad|"
-check "a shorter context" $train --init "$tmp/gpt2" --lora 8 $of_all --steps 2 --seq-len 8 --out-dir "$tmp/short"
+# NAME|what is said|what sed makes of adapter_config.json
+while IFS='|' read -r name said change; do
+    rm -rf "$tmp/bad" && cp -r "$tmp/adapter" "$tmp/bad" && sed -i "$change" "$tmp/bad/adapter_config.json"
+    expect "$name" 65 "$said" $train eval "$tmp/bad" $text
+done <<END
+another kind of adapter|peft_type: got "IA3"|s/"LORA"/"IA3"/
+DoRA|use_dora: got true|s/^{/{"use_dora": true, /
+ranks of their own|rank_pattern|s/^{/{"rank_pattern": {"c_attn": 4}, /
+another rank than the file's|shape|s/"r":8/"r":16/
+an adapter of another base|tensor|s,$tmp/gpt2,$tmp/qwen3,
+an adapter that changes the base|init_lora_weights: got "pissa"|s/^{/{"init_lora_weights": "pissa", /
+a rank beyond memory|lora_A.weight: shape|s/"r":8/"r":1048576/
+a scale that is none|lora_alpha|s/"lora_alpha":16/"lora_alpha":1e300/
+an adapter of itself|base_model_name_or_path: got the adapter|s,$tmp/gpt2,$tmp/bad,
+END
+check "a shorter context" $adapt --lora 8 $few --seq-len 8 --out-dir "$tmp/short"
 short() { [ "$($train eval "$tmp/short" $text)" = "$($train eval "$tmp/short" $text --seq-len 8)" ]; }
 check "stays the run's" short
-cp -r "$tmp/gpt2-run" "$tmp/first"
-expect "--force where the model is" 2 'which a new run there overwrites' "$train" --init "$tmp/first" --lora 8 $of_all \
-    --steps 2 --out-dir "$tmp/first" --force
-check "which stays" $train eval "$tmp/first" $text
 check "a tokenizer of more tokens" $train $text --tokenizer bpe:300 --layers 1 --heads 2 --channels 32 --seq-len 16 \
     --steps 1 --save-every 1 --sample-every 0 --eval-every 0 --out-dir "$tmp/more"
 cp -r "$tmp/gpt2" "$tmp/large" && cp "$tmp/more/ckpt/step_00000001/tokenizer.json" "$tmp/large"
