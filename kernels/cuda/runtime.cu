@@ -13,6 +13,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
 #include "src/base/common.h"
+#include "src/base/cpus.h"
 
 namespace BACKEND {
 namespace {
@@ -127,6 +128,7 @@ void device_select(int index) {
     selected = index;
     check(cudaSetDevice(index));    // also for device 0: only this call checks that it works
     use_device();
+    stay_near_device(device_address());
 }
 
 void device_memory(size_t* free, size_t* total) {

@@ -10,8 +10,6 @@
 #include "src/options/options.h"
 #include "src/run/run.h"
 
-struct CheckpointFiles;             // src/checkpoint/checkpoint.h
-
 // ---- where shape, weights, tokenizer and data come from: init.cpp
 
 // program.h: the model of --init, or the checkpoint of a resume, without its weights.

@@ -71,7 +71,6 @@ static void check(int result, const char* what) {
 void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
-    stay_near_device(device_address());
     const uint64_t mine = std::hash<std::string>()(format("%d %s", comm->host, device_address()));
     const std::vector<uint64_t> all = comm_gather(comm, mine);
     if (comm->local_size <= devices) return;
