@@ -91,7 +91,8 @@ bool graph_launch(Graph graph);
 void graph_destroy(Graph graph);
 
 int device_count();    // usable devices of this kind; 0 if there is none, or no driver
-void device_select(int index);    // GPUs only: this process uses device `index` from now on, by CPUs near it
+// GPUs only: this process uses device `index` from now on, by CPUs near it.
+void device_select(int index);
 void device_memory(size_t* free, size_t* total);     // in bytes
 const char* device_name();    // "cpu avx2, 2 threads"
 const char* device_kind();    // "cpu fma, arithmetic 2": devices of one kind round alike

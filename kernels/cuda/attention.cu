@@ -12,7 +12,6 @@
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
 #include "kernels/elements.h"
-#include "src/base/common.h"
 
 namespace BACKEND {
 using namespace attention;

@@ -4,8 +4,6 @@
 #pragma once
 #include <cuda_runtime.h>
 #include "kernels/kernels.h"
-#include "src/base/common.h"
-#include "src/base/numbers.h"
 
 namespace BACKEND {
 

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
-#include "src/base/common.h"
 
 namespace BACKEND {
 namespace {

@@ -14,7 +14,6 @@
 // matrix of ones. On Hopper products of more than 64 rows may go to matmul_sm90.cu.
 #include "kernels/cuda/matmul.cuh"
 #include "kernels/elements.h"
-#include "src/base/common.h"
 
 namespace BACKEND {
 namespace {

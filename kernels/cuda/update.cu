@@ -11,8 +11,6 @@
 #include "build/optimizers.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
-#include "src/base/common.h"
-#include "src/base/numbers.h"
 
 namespace BACKEND {
 namespace {

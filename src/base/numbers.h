@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include "src/base/common.h"
 
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__

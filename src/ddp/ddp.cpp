@@ -2,7 +2,6 @@
 // first; create.cpp has what comes before and between the steps.
 #include "src/ddp/ddp.h"
 #include <bit>
-#include "src/base/common.h"
 
 namespace BACKEND {
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <set>
-#include "src/base/common.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {
