@@ -1,9 +1,9 @@
 #!/bin/sh
-# weight.sh -- counts what this repository weighs, in code tokens (bench/tokens.awk) and lines: each folder, and, where
-# it is built with CUDA, train_gpt as linked. That is the sources of the objects that the linker takes, by its map, and
+# weight.sh -- counts what this repository weighs, in code tokens (bench/tokens.awk) and files: each folder, and, where
+# it is built with CUDA, train_gpt as linked. Lines are free: two plain lines weigh what one crowded line does. That is the sources of the objects that the linker takes, by its map, and
 # the headers that these include, by ninja's record of dependencies. Headers of the system and the build do not count.
 #
-# usage: bench/weight.sh            prints "NAME TOKENS LINES" for train_gpt and each folder
+# usage: bench/weight.sh            prints "NAME TOKENS FILES" for train_gpt and each folder
 #        bench/weight.sh -l         prints "TOKENS LINES FILE" for each file of train_gpt
 #        bench/weight.sh -w         lowers the numbers of .ci/budget that are too high, and writes README's line from it
 #        bench/weight.sh --log      names each commit that raised a number of .ci/budget and does not say what it buys
@@ -16,7 +16,7 @@ trap 'rm -rf "$tmp"' EXIT
 folders() {
     git ls-files | grep -E '\.(cpp|h|cu|cuh|c|py|sh|awk|ninja)$|/run$|/house$|^configure$' |
         xargs awk -f "$here/tokens.awk" |
-        awk '{ folder = $3 ~ /\// ? $3 : "root"; sub("/.*", "", folder); t[folder] += $1; n[folder] += $2 }
+        awk '{ folder = $3 ~ /\// ? $3 : "root"; sub("/.*", "", folder); t[folder] += $1; n[folder]++ }
             END { for (folder in t) print folder, t[folder], n[folder] }' | sort
 }
 linked() {
@@ -36,7 +36,7 @@ weigh() {
     folders
     grep -q '^goal = gpu' build/config.ninja || return 0
     linked >"$tmp/linked"
-    awk '{ t += $1; n += $2 } END { print "train_gpt", t, n }' "$tmp/linked"
+    awk '{ t += $1 } END { print "train_gpt", t, NR }' "$tmp/linked"
 }
 # A commit may raise a number if its message has a line "Budget: +N NAME, what it buys", N at least the tokens added.
 raised() {
@@ -47,9 +47,9 @@ raised() {
         awk -v commit="$(git log -1 --format='%h %s' "$commit")" '
             /^#/ { next }
             FILENAME == ARGV[1] { bought[$1] += $2; next }
-            FILENAME == ARGV[2] { tokens[$1] = $2; lines[$1] = $3; next }
-            ($2 > tokens[$1] || $3 > lines[$1]) && (!($1 in bought) || $2 > tokens[$1] + bought[$1]) {
-                printf "%s: %s rose from %d tokens, %d lines to %d, %d\n", commit, $1, tokens[$1], lines[$1], $2, $3
+            FILENAME == ARGV[2] { tokens[$1] = $2; files[$1] = $3; next }
+            ($2 > tokens[$1] || $3 > files[$1]) && (!($1 in bought) || $2 > tokens[$1] + bought[$1]) {
+                printf "%s: %s rose from %d tokens, %d files to %d, %d\n", commit, $1, tokens[$1], files[$1], $2, $3
             }' "$tmp/bought" "$tmp/before" "$tmp/after"
     done
 }
@@ -58,12 +58,12 @@ case ${1:-} in
     --log) raised ;;
     -w)
         weigh >"$tmp/weight"
-        awk 'FILENAME == ARGV[1] { tokens[$1] = $2; lines[$1] = $3; next }
+        awk 'FILENAME == ARGV[1] { tokens[$1] = $2; files[$1] = $3; next }
             /^#/ { print; next }
-            { printf "%-10s %7d %7d\n", $1, least($2, tokens[$1]), least($3, lines[$1]) }
+            { printf "%-10s %7d %7d\n", $1, least($2, tokens[$1]), least($3, files[$1]) }
             function least(a, b) { return b == "" || a < b ? a : b }' "$tmp/weight" .ci/budget >"$tmp/budget"
         cp "$tmp/budget" .ci/budget
         set -- $(grep '^train_gpt ' .ci/budget)
-        sed -i "s/^Linked into train_gpt: .* lines/Linked into train_gpt: $2 code tokens, $3 lines/" README.md ;;
+        sed -i "s/^Linked into train_gpt: .* files/Linked into train_gpt: $2 code tokens in $3 files/" README.md ;;
     *) weigh ;;
 esac

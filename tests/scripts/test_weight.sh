@@ -32,7 +32,7 @@ expect "a path that is too long" 1 'want at most 3,000 lines' bench/path.sh
 rm "$tmp/read/a.cu"
 expect "a file that is missing" 1 'a.cu: it is not there' bench/path.sh
 
-# commit TOKENS LINES MESSAGE: the next state of the budget
+# commit TOKENS FILES MESSAGE: the next state of the budget
 commit() {
     echo "src $1 $2" >.ci/budget
     git add .ci/budget && git -c user.name=a -c user.email=a@b commit -q -m "$3"
@@ -42,12 +42,12 @@ mkdir -p "$tmp/repo/.ci" && cd "$tmp/repo" && git init -q . || exit 1
 commit 100 10 'The first'
 commit 90 10 'It falls'
 commit 95 10 "$(printf 'It is bought\n\nBudget: +5 src, a feature')"
-commit 95 9 'Lines fall'
+commit 95 9 'Files fall'
 check "what falls or is bought is in order" test "$(raises)" = 0
 commit 96 9 'Silent'
 commit 98 9 "$(printf 'Too little\n\nBudget: +1 src, a feature')"
 commit 99 9 "$(printf 'Another folder\n\nBudget: +9 tools, a feature')"
-commit 99 11 'More lines'
+commit 99 11 'More files'
 commit 120 11 "$(printf 'No word of what\n\nBudget: +30 src,')"
 check "what rises silently, by more, elsewhere or for nothing is named" test "$(raises)" = 5
 summary
