@@ -111,9 +111,8 @@ static std::string without_dashes(const std::string& name) {
         if (!*option.help) continue;
         const bool begun = bare.size() >= 3 && without_dashes(option.name).starts_with(bare);
         for (const std::string& other : split(option.name + " " + option.elsewhere)) {
-            const size_t distance = other == name ? 0
-                                    : begun       ? 1
-                                                  : edit_distance(bare, without_dashes(other));
+            const size_t distance = other == name ? 0 : begun ? 1 :
+                edit_distance(bare, without_dashes(other));
             if (distance < least) meant = option.typed(), least = distance;
         }
     }

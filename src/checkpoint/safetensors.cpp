@@ -128,8 +128,7 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         }
 }
 
-void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, const Arena& arena,
-                  float* values) {
+Tensors read_tensors(Tensors tensors, const Arena& theirs, const Arena& arena, float* values) {
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;
     Countdown left{"reading", arena.tensors.size(), "tensors"};
@@ -150,6 +149,7 @@ void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, cons
             else std::copy_n(buffer.data(), std::min(want.n, own.rows * own.cols - want.begin), to);
         }
     }
+    return {next, tensors.end()};
 }
 
 void read_safetensors(const std::string& path, const Arena& arena,
@@ -163,12 +163,9 @@ void read_safetensors(const std::string& path, const Arena& arena,
                     "those of this run; resume with the model, the optimizer and the --reduce "
                     "it began with");
     for (SafeTensor& t : want.tensors) t.file = file;
-    std::span<const SafeTensor> rest = want.tensors;
+    Tensors rest = want.tensors;
     for (const NamedArray& array : arrays) {
         const Arena& own = array.arena(arena);
-        size_t n = 0;
-        for (const TensorSpec& spec : own.tensors) n += file_tensors(spec).size();
-        read_tensors(rest.first(n), own, own, array.data);
-        rest = rest.subspan(n);
+        rest = read_tensors(rest, own, own, array.data);
     }
 }

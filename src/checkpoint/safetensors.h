@@ -46,7 +46,7 @@ void read_safetensors(const std::string& path, const Arena& arena,
                       const std::vector<NamedArray>& arrays);
 // Fills arena.n floats from one tensor for each that files have of the table `theirs`, in its
 // order. Padding becomes 0. theirs: the layout of the files; the position table of a longer context
-// has more rows there, of which only the first ones are used. kExitBadContent if a value is not
-// finite.
-void read_tensors(std::span<const SafeTensor> tensors, const Arena& theirs, const Arena& arena,
-                  float* values);
+// has more rows there, of which only the first ones are used. Returns the tensors that are left.
+// kExitBadContent if a value is not finite.
+using Tensors = std::span<const SafeTensor>;
+Tensors read_tensors(Tensors tensors, const Arena& theirs, const Arena& arena, float* values);

@@ -102,11 +102,11 @@ void require_samples(const Data& data, bool evaluates) {
 // ---- the folder that build/prep has written
 
 // Skips all but whole numbers >= 0.
-template <class T> static std::vector<T> parse_list(const Json& json) {
-    std::vector<T> list;
+static std::vector<int> parse_list(const Json& json) {
+    std::vector<int> list;
     uint64_t n = 0;
     for (JsonItems i(json); i.next();)
-        if (i.value.as_u64(&n)) list.push_back(T(n));
+        if (i.value.as_u64(&n)) list.push_back(n);
     return list;
 }
 
@@ -166,9 +166,9 @@ static Vocabulary read_vocabulary(const Json& json, const std::string& folder, c
     const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
     Vocabulary v = {.name = json.get_string("name", what),
                     .tokens = number("tokens"),
-                    .ends = parse_list<int>(json.at("ends", what)),
+                    .ends = parse_list(json.at("ends", what)),
                     .documents = {number("begin"), number("end")},
-                    .untrained = parse_list<int>(json.at("untrained", what)),
+                    .untrained = parse_list(json.at("untrained", what)),
                     .config = json.at("config", what).text(),
                     .chats = is("chats"),
                     .is_bpe = is("is_bpe"),
@@ -186,7 +186,7 @@ Data read_data(const std::string& folder, int T) {
     Data data = {.train = read_dataset(json.find("train"), folder, T, what),
                  .val = read_dataset(json.find("val"), folder, T, what),
                  .vocab_size = int(json.get_u64("vocab_size", what)),
-                 .start = parse_list<int>(json.find("start"))};
+                 .start = parse_list(json.find("start"))};
     data.train.description = json.get_string("description", what);
     if (const Json vocabulary = json.find("vocabulary"))
         data.vocabulary = read_vocabulary(vocabulary, folder, what);
