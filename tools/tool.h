@@ -19,7 +19,8 @@ struct Tool {
     const char* tail = "";
 };
 
-// Returns the option's line of --help. defaults: it ends with "(default X)", unless it is a flag or X is not valid.
+// Returns the option's line of --help. defaults: it ends with "(default X)", unless the option is a flag or refuses X,
+// its present value; to find out, X is set again.
 inline std::string help_line(const Option& option, const std::string& help, int width, bool defaults) {
     const std::string value = value_text(option), left = option.typed() + " " + option.value;
     const bool has = defaults && !option.value.empty() && set_option(option, value);

@@ -178,7 +178,8 @@ template <int half = kWidth / 2, class F> INLINE float across(Vec x, const F& jo
                                 join);
 }
 
-// A sum along a row has kSums partial sums for every kWidth: number j takes terms j, j + kSums, ...
+// A sum along a row has kSums partial sums, of which number j takes terms j, j + kSums, ... Their
+// number does not follow from kWidth, the width of a vector, so the width changes no bit.
 constexpr int kSums = 64;
 struct Sums {
     Vec part[kSums / kWidth] = {};

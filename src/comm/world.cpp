@@ -104,8 +104,9 @@ void find_master(const Get& get, const Launcher& launcher, World* world) {
                                            : number(get, launcher.hosts, 1, kMaxRanks, 0);
     const bool secret = get("LOCKSTEP_SECRET") || get("LOCKSTEP_SECRET_FILE");
     std::string address = text(get, "MASTER_ADDR");
-    // Some Kubernetes operators set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on
-    // the others. A secret shows that there are several hosts.
+    // If nothing says how many hosts there are, MASTER_ADDR=localhost means that all ranks are on
+    // this one. With a secret it does not, because only several hosts need one: some Kubernetes
+    // operators set "localhost" on rank 0 and rank 0's name on the others.
     const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
     if (assumed) world->assumed = "MASTER_ADDR is " + (address.empty() ? "not set" : address);
     if (hosts == 1 || assumed) return;
