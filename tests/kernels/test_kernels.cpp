@@ -487,11 +487,13 @@ template <class F> static void each_matmul(const F& f) {
 TEST(matmul_forward) {
     each_matmul([](const Matmul& s, bool exact, bool with_bias) { forward_case(s, exact, with_bias); });
 }
-TEST(matmul_gelu) {
-    each_matmul([](const Matmul& s, bool exact, bool backward) {
-        if (backward) gelu_input_case(s, exact);
-        else gelu_case(s, exact);
-    });
+TEST(matmul_gelu_forward) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool exact : {true, false}) gelu_case(s, exact);
+}
+TEST(matmul_gelu_backward_input) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool in_place : {false, true}) gelu_input_case(s, in_place);
 }
 TEST(matmul_backward_input) {
     for (const Matmul& s : kMatmuls)
