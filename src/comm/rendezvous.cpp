@@ -41,10 +41,16 @@ template <size_t n> void copy_text(char (&to)[n], const std::string& from) {
 }
 
 // Returns the proof of a Claim or an Answer. nonce: the one that was made by the side that
-// checks the proof. It is new for each connection, so a stranger has one try, and learns nothing
-// from how long a comparison takes.
+// checks the proof.
 template <class T> Digest prove(const Meeting& m, const Digest& nonce, const T& message) {
     return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(message).substr(0, offsetof(T, proof)));
+}
+
+// Returns whether two digests are equal, in a time that does not tell where they differ.
+bool equal(const Digest& a, const Digest& b) {
+    int differ = 0;
+    for (size_t i = 0; i < a.size(); i++) differ |= a[i] ^ b[i];
+    return differ == 0;
 }
 
 Digest fresh_nonce() {
@@ -217,7 +223,7 @@ void answer(const Meeting& m, const Connection& c, const Error& error) {
 bool check_claim(const Meeting& m, Connection* c) {
     PeerInfo& peer = c->claim.peer;
     Address from;
-    if (c->claim.proof != prove(m, c->nonce, c->claim)) {
+    if (!equal(c->claim.proof, prove(m, c->nonce, c->claim))) {
         const Answer nothing = {};          // its wrong proof says that the job or the
                                             // secret differs
         return send_all(c->socket.fd, &nothing, sizeof nothing, 0) && false;
@@ -311,7 +317,7 @@ bool introduce(const Meeting& m, int fd, const std::string& to, const Error& err
     claim.proof = prove(m, nonce, claim);
     if (!send_all(fd, &claim, sizeof claim, 2)) return false;
     if (!receive_all(fd, &a, sizeof a, m.deadline + 1 - now_seconds())) return false;
-    if (!same_user(m, fd) || a.proof != prove(m, claim.nonce, a))
+    if (!same_user(m, fd) || !equal(a.proof, prove(m, claim.nonce, a)))
         die(kExitPeer, "not authenticated: %s: has another secret, job, user or number of ranks; give all hosts the "
             "same LOCKSTEP_SECRET, and each job its own MASTER_PORT", to.c_str());
     a.text[sizeof a.text - 1] = 0;
