@@ -1,7 +1,8 @@
 #!/bin/sh
 # weight.sh -- counts what this repository weighs, in code tokens (bench/tokens.awk) and files: each folder, and, where
-# it is built with CUDA, train_gpt as linked. Lines are free: two plain lines weigh what one crowded line does. That is the sources of the objects that the linker takes, by its map, and
-# the headers that these include, by ninja's record of dependencies. Headers of the system and the build do not count.
+# it is built with CUDA, train_gpt as linked: the sources of the objects that the linker takes, by its map, and the
+# headers that these include, by ninja's record of dependencies. Headers of the system and the build do not count.
+# Lines are free: two plain lines weigh what one crowded line does.
 #
 # usage: bench/weight.sh            prints "NAME TOKENS FILES" for train_gpt and each folder
 #        bench/weight.sh -l         prints "TOKENS LINES FILE" for each file of train_gpt

@@ -10,7 +10,10 @@
 
 cpu_set_t affinity_of(pid_t pid) {
     cpu_set_t mask;
-    if (sched_getaffinity(pid, sizeof mask, &mask) != 0) CPU_ZERO(&mask);   // the process is gone
+    if (sched_getaffinity(pid, sizeof mask, &mask) == 0) return mask;
+    CPU_ZERO(&mask);                    // more than 1,024 CPUs, or the process is gone
+    for (unsigned c = 0; pid == 0 && c < std::thread::hardware_concurrency(); c++)
+        CPU_SET(c, &mask);
     return mask;
 }
 

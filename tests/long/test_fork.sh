@@ -124,8 +124,10 @@ expect "adapters beside it" 0 '^done ' $train --device cpu --init "$tmp/one" --l
 documents() {
     rm -rf "$tmp/texts" "$tmp/documents"
     mkdir "$tmp/texts" && for i in 1 2 3 4 5 6 7 8; do cp tests/golden/lines.txt "$tmp/texts/$i.txt"; done
-    job=$(echo $job | sed "s|--data [^ ]*|--data $tmp/texts --val-data $tmp/texts|") run documents $train --seq-len 24 &&
-        ! grep '"documents":[^0]' "$tmp/one/metrics.jsonl" && grep '"documents":[0-9.]*[1-9]' "$tmp/documents/metrics.jsonl"
+    job=$(echo $job | sed "s|--data [^ ]*|--data $tmp/texts --val-data $tmp/texts|") \
+        run documents $train --seq-len 24 &&
+        ! grep '"documents":[^0]' "$tmp/one/metrics.jsonl" &&
+        grep '"documents":[0-9.]*[1-9]' "$tmp/documents/metrics.jsonl"
 }
 check "where a document starts the model knows it" documents
 check "and eval knows it" scored "$tmp/documents"

@@ -37,7 +37,9 @@ if [ $# -eq 2 ]; then           # FILE ARCHS: one after the other, as they share
     for arch in $2; do one "$arch" "$1"; done
     exit
 fi
-for file in kernels/cuda/*.cu $(grep -l kernels/elements.h models/*.cpp optimizers/*.cpp); do printf '%s\0%s\0' "$file" "$archs"; done |
+for file in kernels/cuda/*.cu $(grep -l kernels/elements.h models/*.cpp optimizers/*.cpp); do
+    printf '%s\0%s\0' "$file" "$archs"
+done |
     WORK=$tmp xargs -0 -P "$(nproc)" -n 2 "$0" >"$tmp/verdicts"
 cat "$tmp/verdicts"
 passed=$(grep -c '^ok' "$tmp/verdicts") failed=$(grep -vc '^ok' "$tmp/verdicts")

@@ -172,7 +172,8 @@ check "is in the result" grep -q '"eos_token_id": 256' "$tmp/gpt2/ckpt/step_0000
 like_base several
 several="$talks --init $tmp/several --out-dir $tmp/several.run --force"
 printf '{"chat_template": [{"name": "rag", "template": "x"}]}' >"$tmp/several/tokenizer_config.json"
-expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' $several
+expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' \
+    $several
 printf '{"chat_template": "{{ additional_special_tokens }}"}' >"$tmp/several/tokenizer_config.json"
 expect "a variable that is not read" 65 'got additional_special_tokens' $several
 cp "$tmp/spoken/chat_template.jinja" "$tmp/several"

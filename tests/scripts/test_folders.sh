@@ -44,7 +44,9 @@ moved() {
     $train $job --steps 7 --seed 9 --save-every 5 --out-dir "$tmp/x" >"$tmp/new.log" 2>&1 || return 1
     before=$(cd "$tmp/x" && find . -type f -exec sha256sum {} + | sort)
     release || return 1
-    [ "$before" = "$(cd "$tmp/x" && find . -type f -exec sha256sum {} + | sort)" ] && has "$tmp/x.log" '^saved .*/y/ckpt/step_00000020' && has "$tmp/x.log" "sample .*/y" && same "$tmp/golden" "$tmp/y"
+    [ "$before" = "$(cd "$tmp/x" && find . -type f -exec sha256sum {} + | sort)" ] &&
+        has "$tmp/x.log" '^saved .*/y/ckpt/step_00000020' && has "$tmp/x.log" "sample .*/y" &&
+        same "$tmp/golden" "$tmp/y"
 }
 for point in fwd ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest; do
     check "moved at $point, and a new run in its place" moved $point
@@ -218,7 +220,8 @@ cleared() {
     rm -rf "$tmp/x"
     hold x fwd 10 || return 1
     rm -rf "$tmp/x/ckpt" "$tmp/x/.lock" "$tmp/x/config.json"
-    release && has "$tmp/x/metrics.jsonl" '"step":19,' && [ "$(newest x)" = step_00000020 ] && has "$tmp/x/config.json" '"run":'
+    release && has "$tmp/x/metrics.jsonl" '"step":19,' && [ "$(newest x)" = step_00000020 ] &&
+        has "$tmp/x/config.json" '"run":'
 }
 check "ckpt/, config.json and .lock are deleted" cleared
 stolen() {

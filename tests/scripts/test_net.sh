@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_net.sh -- the promise across hosts: two network namespaces with a wire between them give the bits of one rank. And
-# what loopback cannot show: addresses, the secret, a cable pulled, a one-way loss, a slow link.
+# test_net.sh -- the promise across hosts: two network namespaces with a wire between them give the bits of one rank.
+# And what loopback cannot show: addresses, the secret, a cable pulled, a one-way loss, a slow link.
 . tests/lib.sh
 . tests/cases.sh
 train=$faulty

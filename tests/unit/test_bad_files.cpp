@@ -23,7 +23,7 @@ std::string program(const char* variable, const char* otherwise) {
 }
 const std::string train = program("TRAIN_GPT", "./train_gpt"), tools = program("TOOLS", "build");
 
-struct End { int code; std::string said; long peak; double seconds; };     // code: 128 + signal if killed; peak in bytes
+struct End { int code; std::string said; long peak; double seconds; };  // code: 128 + signal if killed; peak: bytes
 
 End run(const std::vector<std::string>& words) {
     std::vector<char*> args;
