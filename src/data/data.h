@@ -98,7 +98,7 @@ struct Vocabulary {
     std::vector<int> ends;                  // tokens that end a text or a turn
     DocumentTokens documents;               // the tokens before and behind each document
     // Control tokens of the data whose rows in --init's weights are untrained.
-    std::vector<int> untrained;
+    std::vector<int> untrained = {};
     // Members for config.json: which tokens begin and end a text.
     std::string config = "{}";
     bool chats = false;                     // the training data are conversations
