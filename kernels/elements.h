@@ -2,11 +2,12 @@
 //
 //     each_element(rows, columns, [=] ON_DEVICE(size_t row, size_t column) { ... }, stream);
 //     each_row(rows, columns, terms, use, stream);        where every row has a sum
+//     each_column(rows, columns, terms, use, stream);     where every column has one
 //
-// So a model's own operations are written once. For GPUs nvcc compiles each source of a model or an
-// optimizer that includes this file. On a GPU neighbouring threads compute neighbouring columns.
-// Memory is fastest if a thread loads 16 bytes at once, so a "column" may stand for a Pack of
-// elements.
+// On a GPU each of these launches a kernel whose threads call the functions; neighbouring threads
+// have neighbouring columns. So a model's own operations are written once. For GPUs nvcc compiles
+// each source of a model or an optimizer that includes this file. Memory is fastest if a thread
+// loads 16 bytes at once, so a "column" may stand for a Pack of elements.
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -7,9 +7,10 @@
 // Names   dx is the gradient of x. Matrices are row-major; a weight is (outputs, inputs).
 //         Statistics and sums are fp32.
 // Writes  Activations are written with "=". Parameter gradients, which are fp32, are written with
-//         "=", or with "+=" if `accumulate` is set: then the complete sum is added once. An
-//         operation changes nothing else. Arrays overlap only where "may be" says so. B, T, N, n
-//         and units may be 0: then only sums and, with "=", parameter gradients are written, as 0.
+//         "=", or with "+=" if `accumulate` is set: then the complete sum is added once. Only
+//         embedding_backward's dwte differs. An operation changes nothing else. Arrays overlap only
+//         where "may be" says so. B, T, N, n and units may be 0: then only sums and, with "=",
+//         parameter gradients are written, as 0.
 // On one device_kind a result's bits depend on the arguments alone (docs/arithmetic.md). A backend
 // is a namespace with these operations; a test can link several.
 #include <functional>
@@ -41,8 +42,9 @@ void device_free(void* memory);
 void* host_alloc(size_t bytes, const char* what);
 void host_free(void* memory);
 
-// copy_to_host returns when the bytes are there. The other two may return before: `host` must not
-// change, or has the bytes, only after an event_sync or a stream_sync.
+// copy_to_host returns when the bytes are there. copy_to_device may return before it has read
+// `host`, which must not change until then. copy_to_host_later may return before it has written
+// `host`. Wait for either by event_sync or stream_sync.
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream = nullptr);
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream = nullptr);
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream = nullptr);
@@ -53,9 +55,10 @@ void device_zero(void* device, size_t bytes, Stream stream = nullptr);
 void poison(float* x, size_t n, size_t step, Stream stream = nullptr);
 void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end,
                  Stream stream = nullptr);
-// These convert n floats to floatX, rounded to nearest even, and back, in host memory.
-void store_floats(floatX* device, const float* host, size_t n);
-void load_floats(float* host, const floatX* device, size_t n);
+// store_floats converts n floats to floatX, rounded to nearest even, and load_floats converts them
+// back. Both arrays are in host memory.
+void store_floats(floatX* stored, const float* floats, size_t n);
+void load_floats(float* floats, const floatX* stored, size_t n);
 
 // A stream is a queue of work that runs in order; null is the main stream, on which models work. On
 // a CPU the main stream's work is done when the call returns; another stream is a thread.
@@ -113,10 +116,11 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
 
 // LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps); var is the
 // biased variance. If mean is null it is RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's
-// place, var is the mean of inp^2, and bias is null. Each backend takes it apart, as Attention.
+// place, var is the mean of inp^2, and bias is null. Every backend's forward names all members, by
+// `const auto& [N, C, ...] = norm`: with a new member none compiles until it names it, too.
 struct LayerNorm {
     int N, C;                               // on a GPU C is at most kGpuChannels
-    floatX *inp, *out;                      // (N,C)
+    floatX *inp, *out;                      // (N,C)   inp is the residual stream
     float *mean = nullptr, *rstd;           // (N)
     const floatX *weight, *bias = nullptr;  // (C)
     float eps;
@@ -124,8 +128,8 @@ struct LayerNorm {
 
 // Computes norm.out, norm.rstd and, unless it is null, norm.mean from norm.inp.
 void layernorm_forward(const LayerNorm& norm, Stream stream = nullptr);
-// norm.inp = inp + drop(branch), then layernorm_forward(norm)
-//   inp, branch (N,C); norm.inp may be inp
+// norm.inp = inp + drop(branch), then layernorm_forward(norm), which reads norm.inp as it is stored
+//   inp, branch (N,C); norm.inp, the new residual, may be inp
 void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch,
                                 const Dropout& drop, Stream stream = nullptr);
 
@@ -162,7 +166,8 @@ void classifier(float* losses, floatX* logits, const int* targets, int N, int V,
 void sum_in_order(double* total, const float* x, size_t n, Stream stream = nullptr);
 
 // ---------------- backward
-// dwte[tokens[b,t],:] += drop(dout[b,t,:]) by (b,t); dwpe[t,:] (+)= sum_b drop(dout[b,t,:])
+// dwte[tokens[b,t],:] += drop(dout[b,t,:]), one row after another, in the order of (b,t), whether
+// or not `accumulate` is set; dwpe[t,:] (+)= sum_b drop(dout[b,t,:])
 //   dout (B,T,C); dwte (Vp,C), which already holds the head's gradient, or null: then dwpe is not
 //   written, either; dwpe (maxT,C) or null; with "=" its rows from T on become 0
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
@@ -197,10 +202,11 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ---------------- the update, over the arena
 
-// out[i] = the sum of terms[0..count-1][i], sum(0,count): the only addition of different replicas'
+// out[i] = sum(0,count), a sum of terms[0..count-1][i]: the only addition of different replicas'
 // gradients, unless --reduce nccl lets NCCL add them.
+//   sum(lo,1) = terms[lo], and for n > 1
 //   Tree::kBalanced: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), where count is a power of two
-//   Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1)
+//   Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1), for a rank's own buffers (numbers.h)
 //   n is a multiple of kUnit; out may be any of the terms; on a GPU count is at most kGpuTerms
 // If partials is not null, partials[k] = the sum of squares of unit k of out, in float: partial sum
 // s_j, j < 16, takes elements j, j+16, ... in order; then ((s_0 + s_1) + s_2) + ... + s_15.
@@ -213,7 +219,7 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip,
                 double tokens, Stream stream = nullptr);
 
-// The arrays of one stage of an optimizer's rule. Each backend takes it apart, as Attention.
+// The arrays of one stage of an optimizer's rule. Every backend names all members, as LayerNorm's.
 struct Update {
     size_t n;                       // a multiple of kUnit
     floatX* param;                  // (n)   master rounded; with floatX = float it may be master

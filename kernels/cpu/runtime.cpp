@@ -80,11 +80,11 @@ void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) {
     copy(host, device, bytes);
 }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
-void store_floats(floatX* device, const float* host, size_t n) {
-    for (size_t i = 0; i < n; i++) store(device[i], host[i]);
+void store_floats(floatX* stored, const float* floats, size_t n) {
+    for (size_t i = 0; i < n; i++) store(stored[i], floats[i]);
 }
-void load_floats(float* host, const floatX* device, size_t n) {
-    for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
+void load_floats(float* floats, const floatX* stored, size_t n) {
+    for (size_t i = 0; i < n; i++) floats[i] = widen(stored[i]);
 }
 void poison(float* x, size_t n, size_t step, Stream) {
     for (size_t i = 0; i < n; i += step) x[i] = std::bit_cast<float>(kPoison);

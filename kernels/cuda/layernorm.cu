@@ -1,13 +1,18 @@
 // layernorm.cu -- LayerNorm, or RMSNorm if mean is null,
 // alone and after a residual add, and the backward of both.
 //
-// One warp has a row of up to 1024 channels; 2, 4 or 8 warps have a longer one. A lane holds at
-// most 4 packs of a row. Forward keeps the row in registers between its two passes, for the mean
-// and for the variance. In backward a lane keeps the sums of its channels over all of its rows, and
-// the registers allow few warps. So its part of the next row is copied to shared memory while it
-// works on a row. A second kernel adds the blocks' sums in a fixed order; the number of blocks
-// depends on N and C alone. All arithmetic is fp32. The residual is rounded to bf16 before mean and
-// variance are computed, so that backward sees the same numbers.
+// A pack is 8 channels, 16 bytes. A thread holds at most 4 packs of a row. So one warp has a row of
+// up to 1024 channels; 2, 4 or 8 warps have a longer one. Forward keeps the row in registers
+// between its two passes, for the mean and for the variance. The residual is rounded to bf16 before
+// mean and variance are computed, so that backward sees the same numbers. All arithmetic is fp32.
+//
+// Backward computes, with xhat = (inp - mean) rstd and g = dout weight,
+//     dinp += rstd (g - average(g) - xhat average(g xhat)),    the averages over the row,
+// and for dweight and dbias the sums of dout xhat and dout over all rows. For RMSNorm 0 stands for
+// the mean and for average(g). A thread keeps the sums of its channels over all of its rows. These
+// sums take so many registers that few warps fit, too few to hide a load. So the thread's packs of
+// the next row are copied to shared memory while it works on a row. A second kernel adds the
+// blocks' sums in a fixed order; the number of blocks depends on N and C alone.
 #include <algorithm>
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
@@ -17,29 +22,33 @@ namespace {
 
 constexpr int kMaxWarps = 8;    // at most this many warps per row
 constexpr int kBlockWarps = 4;    // warps of a block, unless a row needs more
-constexpr int kMaxPacks = 4;    // at most this many packs of 8 per lane
-constexpr int kMultiprocessors = 132;    // an H100's: there all blocks of backward run at one time
+constexpr int kMaxPacks = 4;    // at most this many packs per thread
+// An H100's. It is a constant, so that bits do not depend on the device. There all blocks of
+// backward run at one time if a row has up to 4 warps; longer rows get more blocks than that.
+constexpr int kMultiprocessors = 132;
 // Rows per slot in backward; with fewer the second kernel would cost too much
 constexpr int kMinRows = 4;
-constexpr int kReduceColumns = 32, kReduceSlices = 16;
+constexpr int kReduceColumns = 32, kReduceWarps = 16;
 
-// RowPlace says which part of which row a thread has; `warps` neighbouring warps have one row.
+// A slot is the `warps` neighbouring warps that share a row. RowPlace says which slot of its block
+// a thread is in, and which packs of the row it has.
 struct RowPlace {
     int warps;
-    int stride = warps * 32;    // the row's threads: a lane's packs are lane, lane + stride, ...
-    // The thread's row; the block's rows
+    int stride = warps * 32;    // threads of a slot
     int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;
-    int lane = int(threadIdx.x) % stride;
-    __device__ int pack(int j) const { return lane + j * stride; }
+    int thread = int(threadIdx.x) % stride;    // its number in the slot
+    // The thread's packs of the row are thread, thread + stride, ...
+    __device__ int pack(int j) const { return thread + j * stride; }
 };
 
-// Returns the sum over a row, the same bits in all of its threads. The row's warps exchange their
-// sums in one half of `sums`, and next time in the other: before a half is written again, all
-// threads have passed the other half's barrier.
+// Returns the sum over a row, the same bits in all of its threads. All threads of the block call
+// it. The row's warps exchange their sums in one half of `sums`, and next time in the other. A
+// thread comes to the next barrier only after it has read this half. So this half can be written
+// again after one more barrier.
 __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWarps], int* half) {
     x = warp_sum(x);
     if (p.warps == 1) return x;
-    if (p.lane % 32 == 0) sums[*half + warp()] = x;
+    if (p.thread % 32 == 0) sums[*half + warp()] = x;
     __syncthreads();
     x = 0;
     for (int w = 0; w < p.warps; w++) x += sums[*half + p.slot * p.warps + w];
@@ -47,8 +56,8 @@ __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWa
     return x;
 }
 
-// `warps` warps compute a row. If branch is null, nothing
-// is added to inp, and no residual is written.
+// `warps` warps compute a row. If branch is null, nothing is added to inp, and no residual is
+// written. The second launch bound says how many blocks a multiprocessor's registers must allow.
 template <int PACKS>
 __global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2 ? 4 : PACKS < 4 ? 3 : 2)
 layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
@@ -58,16 +67,17 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     grid_dependency_sync();
     int half = 0;
     const RowPlace p = {warps};
-    const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
+    const int row = int(blockIdx.x) * p.slots + p.slot;
+    const int own = row < N ? C / 8 : 0;    // the row's packs; 0 if there is no row
     const size_t begin = size_t(row) * C;
     Pack8 x[PACKS];
     for (int j = 0; j < PACKS; j++)
-        x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
+        x[j] = p.pack(j) < own ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
     if (branch)
         #pragma unroll
         for (int j = 0; j < PACKS; j++) {
             const int i = p.pack(j);
-            if (i >= packs) continue;
+            if (i >= own) continue;
             Pack8 add = load8(branch + begin + i * 8);
             if (drop.rate > 0) dropout8(drop, begin + i * 8, &add);
             for (int k = 0; k < 8; k++) x[j].x[k] = to_float(to_bf16(x[j].x[k] + add.x[k]));
@@ -76,7 +86,7 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     float sum = 0, squares = 0;
     for (int j = 0; j < PACKS; j++) for (int k = 0; k < 8; k++) sum += x[j].x[k];
     const float m = mean ? sum_of_row(sum, p, sums, &half) / float(C) : 0;
-    for (int j = 0; j < PACKS; j++) if (p.pack(j) < packs)
+    for (int j = 0; j < PACKS; j++) if (p.pack(j) < own)
         for (int k = 0; k < 8; k++) {
             const float d = x[j].x[k] - m;
             squares = fmaf(d, d, squares);
@@ -84,12 +94,12 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     const float r = 1.0f / sqrtf(sum_of_row(squares, p, sums, &half) / float(C) + eps);
     for (int j = 0; j < PACKS; j++) {
         const int i = p.pack(j);
-        if (i >= packs) continue;
+        if (i >= own) continue;
         const Pack8 w = load8(weight + i * 8), b = bias ? load8(bias + i * 8) : Pack8{};
         for (int k = 0; k < 8; k++) x[j].x[k] = fmaf((x[j].x[k] - m) * r, w.x[k], b.x[k]);
         store8(out + begin + i * 8, x[j]);
     }
-    if (p.lane == 0 && packs) {
+    if (p.thread == 0 && own) {
         if (mean) mean[row] = m;
         rstd[row] = r;
     }
@@ -99,10 +109,10 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
 // multiprocessor if a block has at most kBlockWarps warps.
 constexpr int blocks_at_once(int packs) { return packs < 4 ? 4 : 3; }
 
-// A slot is the warps that share a row. Of S slots in the grid, slot s takes
-// rows s, s + S, s + 2S, ... A block writes its sums to partials[block],
-// (2,2,C/8,4): dweight, then dbias; of each, the first four channels of all
-// packs, then the last four. So neighbouring lanes write neighbouring places.
+// In a turn each slot of the grid takes one row: of S slots, slot s takes row s in turn 0, row
+// s + S in turn 1, and so on. A block writes its sums to partials[block], (2,2,C/8,4): dweight,
+// then dbias; of each, the first four channels of all packs, then the last four. So neighbouring
+// threads write neighbouring places.
 template <int PACKS, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : blocks_at_once(PACKS))
 layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp,
@@ -113,15 +123,15 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     grid_dependency_sync();
     int half = 0;
     const RowPlace p = {warps};
-    // rows: per turn
+    // rows: of a turn
     const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
     for (int j = 0; j < PACKS; j++)
         w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
 
-    // at returns where a lane's own pack j of a turn is; two turns fit. No other lane uses it, so
-    // it needs no barrier.
+    // `memory` is a ring: it has room for the copies of two turns. `at` returns where the thread's
+    // pack j of a turn is. No other thread uses it, so it needs no barrier.
     enum { kDout, kInp, kDinp };
     const auto at = [&](int turn, int which, int j) {
         return reinterpret_cast<uint4*>(memory) +
@@ -130,7 +140,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     float next_mean = 0, next_rstd = 0;
     const auto fetch = [&](int turn) {
         const int row = turn * rows + first_row + p.slot;
-        const int own = row < N ? packs : 0;    // 0 if there is no row
+        const int own = row < N ? packs : 0;    // the row's packs; 0 if there is no row
+        // A copy that is not valid writes zeros. So does dinp's if `first` is set: += below is =.
         for (int j = 0; j < PACKS; j++) {
             const bool valid = p.pack(j) < own;
             const size_t from = valid ? size_t(row) * C + p.pack(j) * 8 : 0;
@@ -155,7 +166,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
             const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)),
                         scale = unpack8(w[j]);
             for (int k = 0; k < 8; k++) {
-                // If the lane has no pack here, y is 0, and so is all that it adds.
+                // If the thread has no pack here, y is 0, and so is all that it adds.
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
                 dweight[j][k] += y.x[k] * xhat;
                 dbias[j][k] += y.x[k];
@@ -178,57 +189,58 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         }
     }
     cp_async_wait<0>();
-    // When all rows are done, the slots add their sums one after another. The last slot writes the
-    // sums of the block.
+    // When all rows are done, the slots add their sums one after another. The copies' memory is
+    // free now and holds (2,C) sums. The last slot writes the sums of the block.
     float4* const total = reinterpret_cast<float4*>(partials + size_t(blockIdx.x) * 2 * C);
     float4* const so_far = reinterpret_cast<float4*>(memory);
     for (int slot = 0; slot < p.slots; slot++) {
         __syncthreads();
         if (slot != p.slot) continue;
         float4* const to = slot == p.slots - 1 ? total : so_far;
-        for (int j = 0; j < PACKS; j++) for (int half = 0; half < 2; half++) {
+        for (int j = 0; j < PACKS; j++) for (int upper = 0; upper < 2; upper++) {
             if (p.pack(j) >= packs) continue;
-            const float *const a = dweight[j] + half * 4, *const b = dbias[j] + half * 4;
-            const int i = half * packs + p.pack(j), k = i + 2 * packs;
-            const float4 w = {a[0], a[1], a[2], a[3]}, v = {b[0], b[1], b[2], b[3]};
-            to[i] = slot ? so_far[i] + w : w;
-            to[k] = slot ? so_far[k] + v : v;
+            const float *const a = dweight[j] + upper * 4, *const b = dbias[j] + upper * 4;
+            const int i = upper * packs + p.pack(j), k = i + 2 * packs;
+            const float4 of_weight = {a[0], a[1], a[2], a[3]}, of_bias = {b[0], b[1], b[2], b[3]};
+            to[i] = slot ? so_far[i] + of_weight : of_weight;
+            to[k] = slot ? so_far[k] + of_bias : of_bias;
         }
     }
 }
 
-// One block per 32 columns of (2,C), or of (C) if dbias is null. Warp s adds
-// partials s, s + 16, ... of these columns; then warp 0 adds the warps' sums.
-__global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
+// One block per 32 columns of (2,C), or of (C) if dbias is null. Warp w adds
+// partials w, w + 16, ... of these columns; then warp 0 adds the warps' sums.
+__global__ void __launch_bounds__(kReduceColumns * kReduceWarps)
 reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C,
                        bool accumulate) {
-    __shared__ float slices[kReduceSlices * kReduceColumns];
+    __shared__ float warp_sums[kReduceWarps * kReduceColumns];
     grid_dependency_sync();
     constexpr int kBatch = 8;    // loads in flight
-    const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane(),
+    const int warp_of_block = warp(), column = int(blockIdx.x) * kReduceColumns + lane(),
               columns = dbias ? 2 * C : C;
+    // from: where (2,2,C/8,4) has this channel: the half of its pack, the pack, the element
     const int channel = column % C,
               from = column - channel + channel % 8 / 4 * (C / 2) + channel / 8 * 4 + channel % 4;
     float sum = 0;
-    for (int begin = slice; begin < blocks; begin += kBatch * kReduceSlices) {
+    for (int begin = warp_of_block; begin < blocks; begin += kBatch * kReduceWarps) {
         float x[kBatch];
         for (int k = 0; k < kBatch; k++) {
-            const int b = begin + k * kReduceSlices;
+            const int b = begin + k * kReduceWarps;
             x[k] = b < blocks && column < columns ? partials[size_t(b) * 2 * C + from] : 0;
         }
         for (int k = 0; k < kBatch; k++) sum += x[k];
     }
-    slices[threadIdx.x] = sum;
+    warp_sums[threadIdx.x] = sum;
     __syncthreads();
-    if (slice != 0 || column >= columns) return;
+    if (warp_of_block != 0 || column >= columns) return;
     sum = 0;
-    for (int s = 0; s < kReduceSlices; s++) sum += slices[s * kReduceColumns + lane()];
+    for (int w = 0; w < kReduceWarps; w++) sum += warp_sums[w * kReduceColumns + lane()];
     float& to = (column < C ? dweight : dbias)[channel];
     to = accumulate ? to + sum : sum;
 }
 
 // RowLayout holds the warps of a row of C channels, the
-// packs of a lane, and the rows and threads of a block.
+// packs of a thread, and the slots and threads of a block.
 struct RowLayout { int warps, packs, slots, threads; };
 RowLayout layout_of(int C) {
     static_assert(kGpuChannels == 8 * 32 * kMaxPacks * kMaxWarps);
@@ -265,17 +277,18 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
         layernorm_backward_kernel<3, kBlockWarps>, layernorm_backward_kernel<4, kBlockWarps>,
         layernorm_backward_kernel<3, kMaxWarps>, layernorm_backward_kernel<4, kMaxWarps>};
     const RowLayout l = layout_of(C);
+    // Rows of 8 warps (C > 4096) have 3 or 4 packs per thread: entries 4 and 5
     const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
     const int blocks =
         std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
     float* const partials =
         static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
-    // At the end it holds (2,C) sums
+    // The copies of two turns; at the end it holds (2,C) sums
     const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);
     launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, norm.inp, norm.mean,
            norm.rstd, norm.weight, N, C, l.warps, first);
     launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns),
-           kReduceColumns * kReduceSlices, 0, stream, dweight, dbias, partials, blocks, C,
+           kReduceColumns * kReduceWarps, 0, stream, dweight, dbias, partials, blocks, C,
            accumulate);
 }
 

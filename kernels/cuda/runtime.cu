@@ -245,11 +245,11 @@ void device_zero(void* device, size_t bytes, Stream stream) {
     if (bytes) check(cudaMemsetAsync(device, 0, bytes, queue_of(stream)->handle));
 }
 
-void store_floats(floatX* device, const float* host, size_t n) {
-    for (size_t i = 0; i < n; i++) store(device[i], host[i]);
+void store_floats(floatX* stored, const float* floats, size_t n) {
+    for (size_t i = 0; i < n; i++) store(stored[i], floats[i]);
 }
-void load_floats(float* host, const floatX* device, size_t n) {
-    for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
+void load_floats(float* floats, const floatX* stored, size_t n) {
+    for (size_t i = 0; i < n; i++) floats[i] = widen(stored[i]);
 }
 
 void poison(float* x, size_t n, size_t step, Stream stream) {

@@ -1,10 +1,11 @@
 // update.cu -- what happens to the gradient after backward: it is summed over replicas, measured,
-// clipped, and applied by the optimizer.
+// clipped, and applied by the optimizer. The file also has matrix_polynomial, for Muon.
 //
-// These operations have the bits of ref.cpp and of every other backend, because the replicas'
-// agreement depends on them. So this file is compiled with --fmad=false: nvcc must not fuse a
-// product and a sum. The norm and the clip factor stay on the device. Per element tree_reduce moves
-// 4 (count + 1) bytes, and update 14 bytes and 8 more per state array.
+// All operations but matrix_polynomial give the bits of ref.cpp on every backend, so tests compare
+// them exactly. With fused products and sums they would not, so this file is compiled with
+// --fmad=false. The norm and the clip factor stay on the device. update_kernel calls the
+// optimizer's rule, which multiplies the gradient by step.grad_scale: this is the clipping. Per
+// element tree_reduce moves 4 (count + 1) bytes, and update 14 bytes and 8 more per state array.
 #include <bit>
 #include <cmath>
 #include <iterator>
@@ -21,8 +22,8 @@ constexpr int kThreads = 256;
 
 struct Terms { const float4* at[kGpuTerms]; int count; };
 
-// Sums terms at element i: COUNT of them from `first` on by
-// Tree::kBalanced, or with COUNT 0 all of them by kNested.
+// Sums terms at four elements, float4 i: COUNT terms from `first`
+// on by Tree::kBalanced, or with COUNT 0 all of them by kNested.
 template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
     if constexpr (COUNT == 0) {
         float4 sum = terms.at[terms.count - 1][i];
@@ -31,7 +32,8 @@ template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, i
     } else if constexpr (COUNT == 1) {
         return terms.at[first][i];
     } else if constexpr (COUNT == kGpuTerms) {
-        // A loop over both halves: registers do not hold 64 terms.
+        // The second half is a loop of one turn, whose bound nvcc does not know. Unrolled, 64 loads
+        // would need too many registers.
         float4 sum = sum_terms<COUNT / 2>(terms, i);
         for (int half = COUNT / 2; half < terms.count; half += COUNT / 2)
             sum = sum + sum_terms<COUNT / 2>(terms, i, half);
@@ -44,11 +46,12 @@ template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, i
 
 // One block per unit. A thread reads all terms of an element before it writes the element, so out
 // may be one of them. For the sum of squares the unit is kept in shared memory, and lanes 0..15 of
-// the first warp compute the 16 partial sums.
+// the first warp compute the 16 partial sums. Lanes 16..31 compute the same again; nobody reads it.
 template <int COUNT> __global__ void __launch_bounds__(kThreads)
 tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
     constexpr int kFours = int(kUnit) / 4;
-    constexpr int kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;    // read at a time
+    // With few terms a thread loads its 4 places at once, so that enough loads are in flight.
+    constexpr int kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;
     __shared__ float4 kept[kFours];
     grid_dependency_sync();
     const size_t begin = size_t(blockIdx.x) * kFours;
@@ -174,18 +177,19 @@ template <class Rule, int STAGE> void launch_update(const Update& u, Stream stre
 
 void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree,
                  size_t n, Stream stream) {
-    constexpr decltype(&launch_reduce<1>) kByHalves[] = {
+    constexpr decltype(&launch_reduce<1>) kBalanced[] = {
         launch_reduce<1>,  launch_reduce<2>,  launch_reduce<4>, launch_reduce<8>,
         launch_reduce<16>, launch_reduce<32>, launch_reduce<64>};
-    const bool stack = tree == Tree::kNested && count > 2;  // for two terms both trees are the same
+    // For two terms both trees are the same.
+    const bool nested = tree == Tree::kNested && count > 2;
     CHECK(
-        count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0,
+        count > 0 && count <= kGpuTerms && (nested || (count & (count - 1)) == 0) && n % kUnit == 0,
         "tree_reduce: %d terms of %zu elements", count, n);
     if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
     Terms t = {{}, count};
     for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);
-    (stack ? launch_reduce<0> : kByHalves[std::countr_zero(unsigned(count))])(out, partials, t, n,
-                                                                              stream);
+    (nested ? launch_reduce<0> : kBalanced[std::countr_zero(unsigned(count))])(out, partials, t, n,
+                                                                               stream);
 }
 
 void sum_in_order(double* total, const float* x, size_t n, Stream stream) {

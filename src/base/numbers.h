@@ -62,7 +62,8 @@ struct StepState {
 
 // Counter-based dropout. Element i of site `purpose` is kept if
 // uniform01(random4({seed, purpose, step, micro_batch}, i / 4).v[i % 4]) >= rate.
-// A kept element is multiplied by 1.0f / (1.0f - rate) and rounded, any other by 0. Backward
+// A CPU multiplies a kept element by 1.0f / (1.0f - rate), rounded to float, and any other by 0. A
+// GPU divides a kept element by 1.0f - rate, so the last bit of the float may differ. Backward
 // computes the same random numbers again.
 struct Dropout {
     float rate;             // 0 = none
@@ -90,7 +91,8 @@ struct Embedding {
 // The order in which terms are added. kBalanced: a balanced binary tree, for terms that are sums
 // over equal numbers of replicas. kNested: terms[0] + (terms[1] + (...)), which ddp.cpp uses inside
 // a rank. There the terms are sums over 4, 2, 1 and 1 replicas, for example: each term but the last
-// covers the number of replicas that all later ones cover.
+// covers as many replicas as all later ones together. So these are additions of the same balanced
+// tree over single replicas.
 enum class Tree { kBalanced, kNested };
 
 // ---- random numbers, as a function of a key and an index, not as a stream
