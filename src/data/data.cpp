@@ -93,9 +93,9 @@ void require_samples(const Data& data, bool evaluates) {
                 "or more; give a larger --seq-len",
                 d->path.c_str(), part, d->T);
         die(kExitBadContent,
-            "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
+            "data: %s: got %s %s tokens, want at least %ld in one piece; give more text or a smaller "
             "--seq-len",
-            d->path.c_str(), with_commas(d->tokens).c_str(), part, d->T + 1);
+            d->path.c_str(), with_commas(d->tokens).c_str(), part, d->T + 1L);
     }
 }
 
