@@ -3,11 +3,14 @@
 //
 //     s = scale q k^T, scale = 1 / sqrt(HS); p = exp(s - lse) where u <= t, else 0; out = drop(p) v
 //
-// A warp owns 16 M queries, and loops over the keys and values, which pass through shared memory.
-// The accumulators of q k^T have the layout that the first operand of p v must have, so p stays in
-// registers. Operands are bf16, also p; softmax and sums are fp32. See arXiv 2205.14135,
-// 2307.08691, 1805.02867. Backward is in attention_backward.cu. On Hopper attention_sm90.cu
-// computes heads of 64 and 128 without dropout.
+// A warp owns 16 M queries (M is 1 or 2), and loops over the keys and values, which pass through
+// shared memory. lse is known only after the last key. So a row keeps its largest score so far, and
+// the sums of p and of p v relative to it; a larger score multiplies both sums by a correction. At
+// the end the output is divided by the sum of p. The accumulators of q k^T have the layout that the
+// first operand of p v must have, so p stays in registers. Operands are bf16, also p; softmax and
+// sums are fp32. See Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Milakov and
+// Gimelshein 2018, arXiv 1805.02867. Backward is in attention_backward.cu. On Hopper
+// attention_sm90.cu computes heads of 64 and 128 without dropout.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
@@ -30,7 +33,8 @@ template <int D, bool DROP> struct Forward {
 struct Cache { bf16* memory; int first, maxT; };
 
 // A block computes 64 M queries of a head, 16 M in each warp, and loops over keys and values in
-// steps of kKeys. If CACHED is true, keys and values are in the cache, and lse is not written.
+// steps of kKeys. If CACHED is true (generation only), keys and values are in the cache, and lse is
+// not written.
 template <int D, bool DROP, bool CACHED> __global__ void __launch_bounds__(kThreadsSm80, 2)
 attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape s, Dropout drop,
                          Cache cache) {
@@ -74,8 +78,11 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
             }
         float x[M][kKeys / 8][4];
         multiply_rows(x, q, tile, 0);
+        // Only tiles on the diagonal have keys behind a query.
         if (u + kKeys - 1 > past + t_warp) hide_future<false>(x, past + t_warp - u);
         for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
+            // h: the upper or the lower 8 rows of 16. This raises `most`, turns the scores into
+            // p = exp2(c x - most), and adds these to `sum`. It returns 2^(old most - new most).
             const float correction = add_scores(x[i], h, c, most[i][h], sum[i][h]);
             for (int n = 0; n < D / 8; n++)
                 for (int e = 0; e < 2; e++) o[i][n][h * 2 + e] *= correction;
@@ -98,6 +105,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
                                    : finish_row(lse, s, p.head, t, most[i][h], sum[i][h]);
         sum[i][h] = 1 / (DROP ? total * (1 - drop.rate) : total);
     }
+    // q_tile is no longer read: the rows pass through it, to be stored 16 bytes at a time.
     store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * s.HS, s.T - t_warp, s.HS,
                   q_tile + first * D, o, [&](int i, int h) { return sum[i][h]; });
 }

@@ -11,8 +11,8 @@ template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
 
 // ------------------------ launches
 
-// Returns whether the build has code for compute capability `major`.x; 9 is sm_90a, as configure
-// turns 90 into 90a.
+// Returns whether the build has code for compute capability `major`.x. configure builds 9.0 as
+// sm_90a only, so major 9 means sm_90a.
 constexpr bool has_code_for(int major) {
     return [=](auto... built) { return ((built / 100 == major) || ...); }(__CUDA_ARCH_LIST__);
 }
@@ -92,22 +92,22 @@ template <bool TRANS = false> __device__ void ldmatrix_x4(unsigned (&r)[4], cons
                      : "memory");
 }
 // d += a b for 16x16 a and 16x8 b, fp32 += bf16 x bf16. Lane t holds rows t/4 and t/4+8 of d,
-// columns t%4*2 and +1.
+// columns t%4*2 and +1; of a and b it holds what ldmatrix gives it.
 __device__ inline void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// Returns 2^x with relative error 2^-22, by one instruction;
-// results below 2^-126 are 0. exp2f takes three more.
+// Returns 2^x with relative error 2^-22, by one instruction. Results below 2^-126 are 0. exp2f
+// takes three instructions more.
 __device__ inline float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-// Returns 1 / sqrt(x) with relative error 2^-22; rsqrtf
-// takes more instructions, for x below 2^-126.
+// Returns 1 / sqrt(x) with relative error 2^-22. rsqrtf takes more instructions, because it also
+// handles x below 2^-126.
 __device__ inline float rsqrt_fast(float x) {
     float y;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -7,11 +7,14 @@
 //               dbias (+)= column sums of dout
 //
 // An operand is K-major (neighbours in memory are neighbours in k) or MN-major; ldmatrix transposes
-// the latter on the way to registers. A sum runs through k in order. So among tiles by mma, and
-// among those by wgmma, the choice changes the bits of dbias only, but the split of k those of
-// dweight, too. dweight has few tiles and a long k: several blocks take a part of k each, and a
-// second kernel adds their sums in order. dweight's kernel computes dbias, too, by an mma with a
-// matrix of ones. On Hopper products of more than 64 rows may go to matmul_sm90.cu.
+// the latter on the way to registers. dweight has few tiles and a long k: several blocks take a
+// part of k each, and a second kernel adds their sums in order. dweight's kernel computes dbias,
+// too, by an mma with a matrix of ones. On Hopper products of more than 64 rows may go to
+// matmul_sm90.cu.
+//
+// Every element is summed over k in order. So tiles of the same instruction (mma here, wgmma in
+// matmul_sm90.cu) give the same bits of out, dinp and dweight. dbias depends on the tile, which
+// says how many warps share its sum (Turns). If k is split, dweight depends on the split, too.
 #include "kernels/cuda/matmul.cuh"
 #include "kernels/elements.h"
 
@@ -65,10 +68,14 @@ template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
     }
 };
 
+// Computes out(m,n) = sum over k of A(m,k) B(n,k). A block computes BM x BN outputs by WM x WN
+// warps, in steps of BK along k. A warp has MT x NT pieces of 16 x 8.
+//
 // One block per tile and part of k; StoreFloat's `out` has an array for every part. cp.async copies
-// the tiles of the next STAGES - 1 steps to shared memory. While the tensor cores work on 16 k, the
-// fragments of the next 16 k are loaded from there into registers. At the barrier of a step all
-// warps have loaded their fragments of it, so its stage is free, and the next tile has come.
+// the tiles of the next STAGES - 1 steps to shared memory, kStage elements each. While the tensor
+// cores work on 16 k, the fragments of the next 16 k are loaded from there into registers. A step's
+// barrier is before its last 16 k. Then all fragments of the step are in registers, so its stage is
+// free, and the copies of the next step have come.
 template <class T, bool TA, bool TB, class Epilogue>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
 matmul_kernel(Product p, Epilogue epilogue) {
@@ -108,8 +115,11 @@ matmul_kernel(Product p, Epilogue epilogue) {
                                                k);
     };
 
+    // dbias: warps with the same rows of dout^T take turns. Each sums the rows in every turns-th
+    // step, and sum_parts adds their sums.
     Turns turns(p, place.n * T::WN + warp() % T::WN);
     float acc[T::MT][T::NT][4] = {}, sums[T::MT][4] = {};
+    // Pairs of bf16 1.0: a product with ones is a row's sum.
     const unsigned ones[2] = {0x3f803f80u, 0x3f803f80u};
     for (int s = 0; s < T::STAGES - 1; s++) fetch(s);
     cp_async_wait<T::STAGES - 2>();
@@ -157,7 +167,8 @@ void run(const Product& p, const Epilogue& epilogue, Stream stream) {
         run_sm90<TA, TB, Wide>, run_sm90<TA, TB, OfDweight>, run_sm90<TA, TB, PingPong>};
     kRun[p.plan.tile](p, epilogue, stream);
 }
-// Runs out = A B with an epilogue for bf16. If TB, B is MN-major.
+// Runs out = A B with an epilogue for bf16. If TB, B is MN-major. M, N and K are the product's own
+// sizes: its M is the N of kernels.h, its N is OC or C.
 template <bool TB, Kind KIND>
 void run_bf16(const bf16* A, const bf16* B, const StoreBf16<KIND>& epilogue, int K, Stream stream) {
     const int M = epilogue.extent.M, N = epilogue.extent.N;
@@ -227,7 +238,7 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
         if (!accumulate && dbias) device_zero(dbias, OC * sizeof(float), stream);
         return;
     }
-    const Plan plan = choose(OC, C, N, 16);
+    const Plan plan = choose(OC, C, N, 16);     // k in at most 16 parts
     const bool split = plan.parts > 1;
     // The work space is (parts, OC, C), if there are
     // several parts, and then (parts, turns, OC) for dbias.
