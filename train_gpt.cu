@@ -63,8 +63,9 @@ void allocate(Trainer* t, Init* init) {
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer,
                {o.replicas, int(n), overlap, o.reduce, o.hyper});
+    floatX* const frozen = load_frozen_weights(t->comm, o, init);
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
-                 t->ddp.weights, true, t->arena, load_frozen_weights(t->comm, o, init));
+                 t->ddp.weights, /*training=*/true, t->arena, frozen);
     t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = device<PassResult>(n + 1, "results");
@@ -184,7 +185,7 @@ Pass micro_batch_pass(Trainer* t, int i) {
 void enqueue_step(Trainer* t) {
     Ddp* ddp = &t->ddp;
     const Options& o = t->options;
-    copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
+    copy_to_device(state(t), host_state(t), sizeof(StepState), kMain);
     for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i),
@@ -196,7 +197,7 @@ void enqueue_step(Trainer* t) {
     ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
     copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult),
                        ddp->stream);
-    event_record(t->executor.results, ddp->stream);     // the host waits for these results only
+    event_record(t->executor.results_copied, ddp->stream);      // the host waits only for this
     ddp_update(ddp, state(t));                  // of this rank's slices, if the norm is finite
 }
 

@@ -171,8 +171,8 @@ void recompute_block(Model* m, const Pass& pass, int l) {
 
 // Computes block l's parameter gradients. a.dresidual is the gradient of the residual stream:
 // attention and MLP read it as their output's gradient and add their input's, through LayerNorm.
-// dnorm: (N,C) scratch, a norm's output gradient.
-void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
+// dinp: (N,C) scratch, a norm's output gradient.
+void backward_block(Model* m, const Pass& pass, int l, floatX* dinp) {
     const Gpt2& a = own<Gpt2>(m);
     const Block& b = a.block[l];
     const auto w = block_of(m->weights, l);
@@ -181,15 +181,16 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const bool acc = pass.accumulate;
     const floatX* dmlp = drop(m, pass, 4 * l + kMlp, a.branch, a.dresidual);
     gelu_linear_backward(a.dwide, d.fcprojw, d.fcprojb, dmlp, b.gelu, b.fc, w.fcprojw, N, acc);
-    linear_backward(dnorm, d.fcw, d.fcb, a.dwide, b.ln2.out, w.fcw, N, acc);
-    layernorm_backward(a.dresidual, d.ln2.w, d.ln2.b, dnorm, norm_of(m, pass, b.ln2, w.ln2), false,
-                       acc);
+    linear_backward(dinp, d.fcw, d.fcb, a.dwide, b.ln2.out, w.fcw, N, acc);
+    layernorm_backward(a.dresidual, d.ln2.w, d.ln2.b, dinp, norm_of(m, pass, b.ln2, w.ln2),
+                       /*first=*/false, acc);
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
-    linear_backward(dnorm, d.attprojw, d.attprojb, dproj, b.att, w.attprojw, N, acc);
-    attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, attention_of(m, pass, l));
-    linear_backward(dnorm, d.qkvw, d.qkvb, a.dwide, b.ln1.out, w.qkvw, N, acc);
-    layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dnorm, norm_before(m, pass, l), false, acc);
+    linear_backward(dinp, d.attprojw, d.attprojb, dproj, b.att, w.attprojw, N, acc);
+    attention_backward(a.dwide, a.delta, dinp, b.qkv, b.att, b.lse, attention_of(m, pass, l));
+    linear_backward(dinp, d.qkvw, d.qkvb, a.dwide, b.ln1.out, w.qkvw, N, acc);
+    layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dinp, norm_before(m, pass, l),
+                       /*first=*/false, acc);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
@@ -197,7 +198,8 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const int L = m->shape.L;
     const bool acc = pass.accumulate;
     const auto d = ends_of(m->grads);
-    layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, norm_before(m, pass, L), true, acc);
+    layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, norm_before(m, pass, L),
+                       /*first=*/true, acc);
     pass.ready(block_begin(L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);

@@ -63,8 +63,8 @@ struct Executor {
     Comm* comm = nullptr;
     Ddp* ddp = nullptr;
     bool use_graph = false;             // steps are replayed as graphs
-    // Recorded when this step starts, and when its results are on the host.
-    Event begin = nullptr, results = nullptr;
+    // Recorded when this step starts, and when its results are in host memory.
+    Event begin = nullptr, results_copied = nullptr;
     Graph graphs[2] = {};               // for even and odd steps, which read different StepStates
     int64_t runs = 0;                   // steps that ran with use_graph and without an audit
 };
@@ -73,7 +73,7 @@ void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph);
 void executor_destroy(Executor* executor);
 
 // Calls enqueue, which puts work on the main stream and on ddp->stream and records
-// executor->results. The first step is launched kernel by kernel, because it allocates work space
+// executor->results_copied. The first step is launched kernel by kernel, because it allocates work space
 // and opens connections, and so are audited steps. Other steps replay a graph, which is captured
 // again when the kernels' work space has moved.
 void execute_step(Executor* executor, int64_t step, const std::function<void()>& enqueue);

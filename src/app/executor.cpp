@@ -9,14 +9,14 @@ void executor_create(Executor* e, Comm* comm, Ddp* ddp, bool use_graph) {
           .ddp = ddp,
           .use_graph = use_graph,
           .begin = event_create(),
-          .results = event_create()};
+          .results_copied = event_create()};
 }
 
 void executor_destroy(Executor* e) {
     if constexpr (kOnGpu)
         for (const Graph graph : e->graphs) graph_destroy(graph);
     event_destroy(e->begin);
-    event_destroy(e->results);
+    event_destroy(e->results_copied);
 }
 
 // Launches the step as a graph. Captures it first if there is none yet or if the work space has
@@ -39,7 +39,7 @@ void executor_destroy(Executor* e) {
 void execute_step(Executor* e, int64_t step, const std::function<void()>& enqueue) {
     comm_progress(e->comm, step, "forward and backward");
     fault_point("fwd", e->comm->rank, step);
-    event_record(e->begin, nullptr);
+    event_record(e->begin, kMain);
     if constexpr (kOnGpu) {
         // An audited step also copies gradients to the host.
         const bool audited = e->ddp->audited;
@@ -47,7 +47,7 @@ void execute_step(Executor* e, int64_t step, const std::function<void()>& enqueu
             e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
         // The first step only increments runs. Next is the all-gather on ddp->stream, which has to
         // wait for the graph.
-        if (e->use_graph && !audited && e->runs++ > 0) return stream_wait(e->ddp->stream, nullptr);
+        if (e->use_graph && !audited && e->runs++ > 0) return stream_wait(e->ddp->stream, kMain);
     }
     ddp_rewind(e->ddp);
     enqueue();
@@ -69,9 +69,9 @@ void executor_wait(Executor* e, int64_t step) {
     if (kOnGpu && e->comm->size > 1) {
         for (const Event done : e->ddp->batch_done)
             wait_on_gpu(e, done, step, "forward and backward");
-        wait_on_gpu(e, e->results, step, "reduction");
+        wait_on_gpu(e, e->results_copied, step, "reduction");
     }
-    event_sync(e->results);
+    event_sync(e->results_copied);
     comm_progress(e->comm, step, "update");
 }
 
@@ -88,7 +88,7 @@ std::vector<std::pair<const char*, double>> mean_measures(const ModelInfo& info,
 
 StepTimes executor_times(Executor* e) {
     const DdpTimes times = ddp_times(e->ddp);
-    return {event_seconds(e->begin, e->ddp->marks[0].computed), times.comm, times.exposed};
+    return {event_seconds(e->begin, e->ddp->now.computed), times.comm, times.exposed};
 }
 
 }  // namespace BACKEND

@@ -83,9 +83,7 @@ static void list_pieces(Ddp* ddp) {
 
 // ------------------------------------------------------------------------------------- the updates
 
-// Runs the optimizer's rule for a whole matrix, tensor number `tensor`. Returns the bytes of work
-// space that it needs; work = null: it only returns them.
-static size_t update_matrix(const Ddp* ddp, const Update& u, int tensor, void* work) {
+size_t ddp_update_matrix(const Ddp* ddp, const Update& u, int tensor, void* work) {
     // OPTIMIZERS(X), of build/optimizers.h, is X(adamw) X(sgd) X(muon).
 #define X(name) name##_matrix,
     static MatrixRule* const rules[] = {OPTIMIZERS(X)};
@@ -101,29 +99,18 @@ static size_t work_bytes(const Ddp* ddp) {
     for (const Piece& p : ddp->pieces) {
         Update u = {};
         u.n = p.range.size();
-        if (p.tensor >= 0) bytes = std::max(bytes, update_matrix(ddp, u, p.tensor, nullptr));
+        if (p.tensor >= 0) bytes = std::max(bytes, ddp_update_matrix(ddp, u, p.tensor, nullptr));
     }
     return bytes;
 }
 
-void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage) {
-    const auto& [tensor, range] = ddp->pieces[piece];
-    std::vector<float*> arrays;
-    for (const StateArray& array : ddp->state) arrays.push_back(array.own + array.at[piece]);
-    const Update u = {.n = range.size(), .param = ddp->weights + range.begin, .master = arrays[0],
-                      .state = arrays.data() + 1, .grad = ddp->gradients + range.begin,
-                      .rates = ddp->rates + range.begin / kUnit, .step = step};
-    if (tensor >= 0 && stage == 0) update_matrix(ddp, u, tensor, ddp->work);
-    else update(find_optimizer(ddp->optimizer->name), stage, u, ddp->stream);
-}
-
 void ddp_exchange_weights(Ddp* ddp) {
     if (ddp->optimizer->exchange == 0) return;
-    stream_wait(ddp->stream, nullptr);
+    stream_wait(ddp->stream, kMain);
     comm_barrier(ddp->comm);            // on a CPU ranks share the weights, and may still read them
     for (size_t p = 0; p < ddp->pieces.size(); p++)
         ddp_update_piece(ddp, p, ddp->still, ddp->optimizer->exchange);
-    event_record(ddp->marks[0].updated, ddp->stream);
+    event_record(ddp->now.updated, ddp->stream);
     ddp_all_gather_weights(ddp);
     ddp_settle(ddp);
 }
@@ -203,10 +190,10 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     create_state(ddp);
     const std::vector<Rates> rates = arena_rates(*arena);
     ddp->rates = device<Rates>(rates.size(), "rates of the tensors");
-    copy_to_device(ddp->rates, rates.data(), rates.size() * sizeof(Rates), nullptr);
+    copy_to_device(ddp->rates, rates.data(), rates.size() * sizeof(Rates), kMain);
     ddp->work = device<char>(work_bytes(ddp), "work space of the optimizer");
     ddp->still = device<StepState>(1, "step");
-    stream_sync(nullptr);
+    stream_sync(kMain);
     ddp->stream = stream_create();
     const auto events = [&](size_t count) {
         std::vector<Event> made(count);
@@ -215,8 +202,8 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     };
     const size_t buckets = ddp->buckets.size();
     ddp->batch_done = events(ddp->micro_batches);
-    for (Ddp::Events& marks : ddp->marks)
-        marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
+    for (Ddp::Events* step : {&ddp->now, &ddp->before})
+        *step = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
 }
 
 void ddp_destroy(Ddp* ddp) {
@@ -260,12 +247,12 @@ void ddp_broadcast_state(Ddp* ddp, bool fresh) {
     if constexpr (kOnGpu) {
         std::vector<floatX> weights(n);
         store_floats(weights.data(), ddp->state[0].host, n);
-        copy_to_device(ddp->weights, weights.data(), n * sizeof(floatX), nullptr);
+        copy_to_device(ddp->weights, weights.data(), n * sizeof(floatX), kMain);
         for (const StateArray& array : ddp->state)
             for (size_t p = 0; p < ddp->pieces.size(); p++)
                 copy_to_device(array.own + array.at[p], array.host + array.range[p].begin,
-                               array.range[p].size() * sizeof(float), nullptr);
-        stream_sync(nullptr);
+                               array.range[p].size() * sizeof(float), kMain);
+        stream_sync(kMain);
     } else if (!kMastersAreWeights && comm->local_rank == 0) {
         store_floats(ddp->weights, ddp->state[0].host, n);
     }
@@ -318,12 +305,12 @@ void ddp_replica_done(Ddp* ddp, int replica, const StepState* step) {
 
 DdpTimes ddp_times(Ddp* ddp) {
     DdpTimes times = {};
-    const Ddp::Events& now = ddp->marks[0];
+    const Ddp::Events& now = ddp->now;
     for (size_t b = 0; b < ddp->buckets.size(); b++)
         times.comm += event_seconds(now.begin[b], now.end[b]);
     times.exposed = std::max(0.0, event_seconds(now.computed, now.end.back()));
     if (ddp->comm->size == 1 || (kOnGpu && ddp->steps == 1)) return times;
-    const Ddp::Events& last = ddp->marks[kOnGpu ? 1 : 0];
+    const Ddp::Events& last = kOnGpu ? ddp->before : ddp->now;
     const double gather = event_seconds(last.updated, last.gathered[0]);
     return {times.comm + gather, times.exposed + gather};
 }

@@ -2,13 +2,14 @@
 // first; create.cpp has what comes before and between the steps.
 #include "src/ddp/ddp.h"
 #include <bit>
+#include "build/optimizers.h"
 
 namespace BACKEND {
 
 void ddp_begin(Ddp* ddp, bool audited) {
     ddp->steps++;
     ddp->audited = audited;
-    std::swap(ddp->marks[0], ddp->marks[1]);
+    std::swap(ddp->now, ddp->before);
 }
 
 // Returns how many multiprocessors the kernels of micro-batch i leave to communication: the first
@@ -31,11 +32,11 @@ void ddp_weights_needed(Ddp* ddp, int first, int last) {
     const size_t begin = ddp->offset[first], end = ddp->offset[last];
     for (size_t b = 0; b < ddp->buckets.size(); b++)
         if (const Range r = ddp->buckets[b].whole(); r.begin < end && begin < r.end)
-            stream_wait_event(nullptr, ddp->marks[1].gathered[b]);
+            stream_wait_event(kMain, ddp->before.gathered[b]);
 }
 
 void ddp_settle(Ddp* ddp) {
-    stream_wait(nullptr, ddp->stream);
+    stream_wait(kMain, ddp->stream);
     spare_multiprocessors(0);
 }
 
@@ -64,7 +65,7 @@ bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp)
 void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) fault_point("bwd", ddp->comm->rank, current_step(), ddp_grads(ddp, 0), ddp->n);
-    event_record(ddp->batch_done[i], nullptr);
+    event_record(ddp->batch_done[i], kMain);
     spare_multiprocessors(spared_in(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1)) return;
@@ -72,7 +73,7 @@ void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     if (int(replica) + 1 == ddp->own_replicas) return;
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
-    tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->n, nullptr);
+    tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->n, kMain);
 }
 
 void add_terms(Transport* x, Tree tree, Range to, const std::vector<const float*>& terms, bool last,
@@ -105,15 +106,15 @@ static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
 }
 
 static void run_bucket(Ddp* ddp, size_t b) {
-    event_record(ddp->marks[0].begin[b], ddp->stream);
+    event_record(ddp->now.begin[b], ddp->stream);
     reduce_bucket(ddp, ddp->buckets[b]);
-    event_record(ddp->marks[0].end[b], ddp->stream);
+    event_record(ddp->now.end[b], ddp->stream);
 }
 
 // Starts the buckets that begin at `from` or later: on a GPU enqueues their work, on a CPU queues
 // calls of run_bucket.
 static void start_buckets(Ddp* ddp, size_t from) {
-    stream_wait(ddp->stream, nullptr);
+    stream_wait(ddp->stream, kMain);
     for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole().begin >= from; b++) {
         if constexpr (kOnGpu) run_bucket(ddp, b);
         else stream_call(ddp->stream, [ddp, b] { run_bucket(ddp, b); });
@@ -127,7 +128,7 @@ void ddp_gradients_ready(Ddp* ddp, int first) {
 void ddp_reduce_scatter(Ddp* ddp) {
     comm_progress(ddp->comm, -1, "reduction");
     fault_point("reduce", ddp->comm->rank, current_step());
-    event_record(ddp->marks[0].computed, nullptr);
+    event_record(ddp->now.computed, kMain);
     start_buckets(ddp, 0);          // even if no bucket is left, the stream waits for backward
     if constexpr (!kOnGpu) {
         stream_sync(ddp->stream);
@@ -139,16 +140,27 @@ void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
     clip_scale(state, norm, ddp->partials, ddp->n / kUnit, clip, 0, ddp->stream);
 }
 
+void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage) {
+    const auto& [tensor, range] = ddp->pieces[piece];
+    std::vector<float*> arrays;
+    for (const StateArray& array : ddp->state) arrays.push_back(array.own + array.at[piece]);
+    const Update u = {.n = range.size(), .param = ddp->weights + range.begin, .master = arrays[0],
+                      .state = arrays.data() + 1, .grad = ddp->gradients + range.begin,
+                      .rates = ddp->rates + range.begin / kUnit, .step = step};
+    if (tensor >= 0 && stage == 0) ddp_update_matrix(ddp, u, tensor, ddp->work);
+    else update(find_optimizer(ddp->optimizer->name), stage, u, ddp->stream);
+}
+
 void ddp_update(Ddp* ddp, const StepState* state) {
     for (size_t p = 0; p < ddp->pieces.size(); p++) ddp_update_piece(ddp, p, state, 0);
-    event_record(ddp->marks[0].updated, ddp->stream);
+    event_record(ddp->now.updated, ddp->stream);
 }
 
 void ddp_all_gather_weights(Ddp* ddp) {
     for (size_t b = ddp->buckets.size(); b-- > 0;) {
         transport_gather(ddp, ddp->weights, kUnit * sizeof(floatX), ddp->buckets[b], ddp->stream);
         if (b == 0) transport_finish(ddp);
-        event_record(ddp->marks[0].gathered[b], ddp->stream);
+        event_record(ddp->now.gathered[b], ddp->stream);
     }
 }
 

@@ -36,6 +36,7 @@ namespace BACKEND {
 struct ReductionRule;           // src/ddp/reductions/reduction.h
 
 constexpr size_t kBucketBytes = 25 << 20;       // as PyTorch's
+constexpr Stream kMain = nullptr;               // the main stream, on which models work
 
 struct Range {                  // elements of the arena; multiples of kUnit
     size_t begin, end;
@@ -168,12 +169,11 @@ struct Ddp : DdpSettings, Transport {
     int64_t steps;                          // number of steps that this process has begun
     size_t next;                            // first bucket of this step that is not on
                                             // the stream yet
-    // [0] is of this step, [1] of the previous one, whose all-gather may still run.
     struct Events {
         Event computed, updated;            // after this rank's backward, after its update
         // By bucket: the reduction begins and ends, the all-gather ends.
         std::vector<Event> begin, end, gathered;
-    } marks[2];
+    } now, before;      // of this step, and of the previous one, whose all-gather may still run
     std::vector<Event> batch_done;          // by micro-batch: backward has ended; the waiting host
                                             // sees progress by it
     std::vector<Event> events;              // all events above, for ddp_destroy
@@ -235,12 +235,17 @@ void ddp_exchange_weights(Ddp* ddp);
 struct DdpTimes { double comm, exposed; };
 DdpTimes ddp_times(Ddp* ddp);
 
+// Updates a piece by a stage of the optimizer; stage 0 uses the matrix rule for its tensors. It is
+// in ddp.cpp.
+void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage);
+
 // ddp.cpp calls these two.
 //
 // Does what the reduction's rule and an audit need, once the gradient of one of this rank's
 // replicas is complete.
 void ddp_replica_done(Ddp* ddp, int replica, const StepState* step);
-// Updates a piece by a stage of the optimizer; stage 0 uses the matrix rule for its tensors.
-void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage);
+// Runs the optimizer's rule for a whole matrix, tensor number `tensor`. Returns the bytes of work
+// space that it needs; work = null: it only returns them.
+size_t ddp_update_matrix(const Ddp* ddp, const Update& u, int tensor, void* work);
 
 }  // namespace BACKEND

@@ -39,24 +39,7 @@ struct Nccl {                                           // in the order of the n
 };
 
 static Nccl nccl;               // empty with one rank
-
-// Finds the functions. LOCKSTEP_NCCL names the library where the loader does not find it.
-// kExitNoInput: it is not there.
-static void load_nccl() {
-    static const char* const names[] = {"GetVersion", "GetUniqueId", "CommInitRank", "CommDestroy",
-        "GroupStart", "GroupEnd", "Send", "Recv", "Reduce", "GetErrorString", "CommGetAsyncError"};
-    void* functions[std::size(names)];
-    static_assert(sizeof nccl == sizeof functions);
-    const char* const file = std::getenv("LOCKSTEP_NCCL");
-    void* const library = dlopen(file && *file ? file : "libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
-    for (size_t i = 0; i < std::size(names); i++) {
-        functions[i] = library ? dlsym(library, format("nccl%s", names[i]).c_str()) : nullptr;
-        if (!functions[i])
-            die(kExitNoInput, "NCCL: %s; several GPUs need 2.7 or newer: install libnccl2, or name it with "
-                "LOCKSTEP_NCCL=FILE", dlerror());
-    }
-    std::memcpy(&nccl, functions, sizeof nccl);
-}
+static void load_nccl();        // at the end of this file
 
 // ---- the transport
 
@@ -132,14 +115,14 @@ static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream str
     check(nccl.group_end(), "group");
 }
 
-// A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this
+// A reduce-scatter among ranks first_rank, first_rank + stride, ...: sends them their slices, receives this
 // rank's, and adds these.
-static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last,
-                     Stream stream) {
+static void exchange(Transport* x, const std::vector<Range>& slices, int first_rank, int stride,
+                     bool last, Stream stream) {
     std::vector<Swap> swaps;
     std::vector<float*> terms;
-    const Range mine = slices[(x->comm->rank - first) / step];
-    int rank = first;
+    const Range mine = slices[(x->comm->rank - first_rank) / stride];
+    int rank = first_rank;
     for (const Range theirs : slices) {
         float* const to = x->received + swaps.size() * mine.size();
         const bool self = rank == x->comm->rank;
@@ -147,7 +130,7 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         if (!self)
             swaps.push_back({rank, x->gradients + theirs.begin, theirs.size() * sizeof(float), to,
                              mine.size() * sizeof(float)});
-        rank += step;
+        rank += stride;
     }
     swap_slices(x, swaps, stream);
     // Block sums are nodes of the same tree.
@@ -205,6 +188,26 @@ void transport_check(Transport* x) {
     int error = 0;
     if (!x->ranks || nccl.get_async_error(x->ranks, &error) != 0 || error == kNcclInProgress) return;
     check(error, "the network between the ranks");
+}
+
+// ---- finds NCCL's functions
+
+// LOCKSTEP_NCCL names the library where the loader does not find it.
+// kExitNoInput: it is not there.
+static void load_nccl() {
+    static const char* const names[] = {"GetVersion", "GetUniqueId", "CommInitRank", "CommDestroy",
+        "GroupStart", "GroupEnd", "Send", "Recv", "Reduce", "GetErrorString", "CommGetAsyncError"};
+    void* functions[std::size(names)];
+    static_assert(sizeof nccl == sizeof functions);
+    const char* const file = std::getenv("LOCKSTEP_NCCL");
+    void* const library = dlopen(file && *file ? file : "libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
+    for (size_t i = 0; i < std::size(names); i++) {
+        functions[i] = library ? dlsym(library, format("nccl%s", names[i]).c_str()) : nullptr;
+        if (!functions[i])
+            die(kExitNoInput, "NCCL: %s; several GPUs need 2.7 or newer: install libnccl2, or name it with "
+                "LOCKSTEP_NCCL=FILE", dlerror());
+    }
+    std::memcpy(&nccl, functions, sizeof nccl);
 }
 
 }  // namespace BACKEND
