@@ -47,6 +47,7 @@ ours=$tmp/ours.h
 {
     for header in cstddef cstdlib cstring dlfcn.h src/base/common.h; do echo "#include <$header>"; done
     sed -n '/^struct NcclId/,/^\/\/ ---- the transport/p' src/ddp/transport_gpu.cpp
+    sed -n '/^static void load_nccl() {/,/^}/p' src/ddp/transport_gpu.cpp
 } >"$ours"
 # Its functions and the names in load_nccl belong together by their order.
 members() { sed -n '/^struct Nccl {/,/^};/s/.*(\*\([a-z_]*\))(.*/\1/p' "$1"; }
