@@ -21,7 +21,7 @@ struct Trainer {
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro-batches, 2, B, T)  tokens, then targets
-    PassResult *results, *host_results; // (micro-batches + 1)  the last one has the gradient's norm
+    PassResult *results, *host_results; // (micro-batches + 1)  the last one's loss is the norm
     StepState *states, *host_states;    // (2)  for even and odd steps
     Executor executor;                  // runs a step as kernels or as a CUDA graph
     Reporter report;
@@ -59,7 +59,8 @@ void allocate(Trainer* t, Init* init) {
     const Options& o = t->options;
     const OptimizerInfo* const optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const size_t n = size_t(own_micro_batches(t));
-    // By default they do not overlap on CPUs of one host: both need the same cores.
+    // By default backward and reduction do not overlap on CPUs of one host: both need the same
+    // cores.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer,
                {o.replicas, int(n), overlap, o.reduce, o.hyper});
@@ -147,8 +148,8 @@ void tear_down(Trainer* t) {
 // ---- one step
 
 // Sets the values that change from step to step. Call it after load_batches, which counts the
-// step's targets. Kernels read the values from memory, so a captured CUDA graph can be replayed
-// without new arguments.
+// step's targets, those of all ranks. Kernels read the values from memory, so a captured CUDA graph
+// can be replayed without new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o, t->at.step);
@@ -172,7 +173,7 @@ Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t),
                  .micro_batch = uint32_t(first_batch(t) + i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
-    // The first forward waits for each tensor's weights, which the step before has updated. The
+    // The first forward waits for each block's weights, which the step before has updated. The
     // last backward says which gradients are final, so that their reduction begins.
     if (i == 0)
         pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
@@ -190,10 +191,12 @@ void enqueue_step(Trainer* t) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i),
                                targets(t, i));
-        ddp_sum_replicas(ddp, i, state(t));     // those that are complete in this rank
+        ddp_sum_replicas(ddp, i, state(t));     // if i was its replica's last: what the tree allows
     }
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     const int n = own_micro_batches(t);
+    // results[n].loss is where the norm goes. The stream has waited for backward, so the losses and
+    // the norm can be copied together.
     ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
     copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult),
                        ddp->stream);
@@ -239,7 +242,7 @@ StepStats train_step(Trainer* t) {
     const bool audited = t->at.step > 0 && due(t, t->options.audit_every);
     ddp_begin(&t->ddp, audited);
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
-    ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
+    ddp_all_gather_weights(&t->ddp);            // the next forward waits for it block by block
     StepStats s = collect_stats(t);
     if (audited) audit_step(&t->model, &t->ddp, *t->loader, state(t), t->results);
     s.seconds = now_seconds() - began;

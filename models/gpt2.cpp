@@ -48,7 +48,7 @@ template <class F> Gpt2Ends<F> ends_of(const std::vector<F>& all) {
     return {all[0], all[1], {all[lnf], all[lnf + 1]}};
 }
 
-// The places of dropout. Block l adds 4 l.
+// The places of dropout: 4 l + 0, 1, 2 in block l, and -1 for the embedding. 4 l + 3 is unused.
 enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };
 
 void plan(Model* m, Layout& place) {
@@ -169,9 +169,10 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(pass.N()) * 4 * m->shape.C);
 }
 
-// Computes block l's parameter gradients. a.dresidual is the gradient of the residual stream:
-// attention and MLP read it as their output's gradient and add their input's, through LayerNorm.
-// dinp: (N,C) scratch, a norm's output gradient.
+// Computes block l's parameter gradients. a.dresidual is the gradient of the residual stream. Each
+// branch, MLP and attention, reads it as the gradient of its output; layernorm_backward then adds
+// the gradient of the branch's input to it. dinp: (N,C) scratch, the gradient of the input of the
+// product before it: ln2.out, att, ln1.out.
 void backward_block(Model* m, const Pass& pass, int l, floatX* dinp) {
     const Gpt2& a = own<Gpt2>(m);
     const Block& b = a.block[l];

@@ -215,7 +215,7 @@ void model_forward_backward(Model* m, const Pass& caller, PassResult* result, co
         caller.ready(trained(first), trained(last));
     };
     const floatX* const hidden = forward(m, pass, tokens, targets);
-    // All weights have arrived, so the last step's update, which reads its gradients, has ended.
+    // All weights have arrived, so the last step's update, which reads the gradients, has ended.
     if (!caller.accumulate) each_checked(*m, 0, all, [](auto... range) { poison(range...); });
     head(m, pass, hidden, m->dhidden);
     sum_in_order(&result->loss, m->losses, pass.N());

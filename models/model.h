@@ -1,5 +1,5 @@
-// model.h -- a model as a training step uses it. Each backend has a table of functions that compute
-// it, a ModelKind.
+// model.h -- a model as a training step uses it. Each backend has a struct of functions that
+// compute it, a ModelKind. The table is the list of its tensors, in arena order (shape.h).
 //
 // A model is NAME.h with its declaration (shape.h), NAME.cpp and a line in models/list. NAME.cpp
 // defines `extern const ModelKind NAME_kind` in namespace BACKEND. A model of another one's family
@@ -28,8 +28,9 @@ struct Pass {
     double* measures = nullptr;         // where the model writes ModelInfo::measures; null: nowhere
     // Forward calls `needed` before it reads weights, because the all-gather may not have delivered
     // them yet. Backward calls `ready` when gradients are final, from the table's end to its start.
-    // A model calls both with tensors of its table; model_forward_backward passes on the trained
-    // tensors that belong to them.
+    // A model calls both with tensors of its table, in every pass. In training it gets wrappers,
+    // which pass on the trained tensors that belong to them (model_forward_backward). The caller's
+    // `ready` is empty but in a rank's last micro-batch of a step.
     OnTensors needed = [](int, int) {}, ready = {};
     int N() const { return B * T; }
 };
@@ -37,7 +38,8 @@ struct Pass {
 // What a pass writes to device memory. Its memory is zero at first.
 struct PassResult {
     double loss;                        // sum over the tokens, nats
-    uint64_t unwritten;                 // elements from the first one not written to the end; or 0
+    // 0 if all gradients are written; else from the first unwritten one to the arena's end.
+    uint64_t unwritten;
     double measures[kMeasures];         // in the order of ModelInfo::measures
 };
 
@@ -124,9 +126,12 @@ void model_set_gradients(Model* m, float* grads);
 
 // Enqueues forward and backward of one micro-batch. Writes the gradients of the summed loss and
 // *result, both in device memory. tokens, targets: host, (B,T); they must not change before the
-// device has read them. With pass.accumulate false it also checks that all gradients are written:
-// it marks them after forward (in a model's first pass every element, later the first of each
-// unit), searches for marks before it calls `ready`, and sets result->unwritten.
+// device has read them. In this order: copies the tokens; forward; marks the gradients; the head,
+// which writes losses, dhidden and its part of its weight's gradient; backward. The marks check
+// that all gradients are written, with pass.accumulate false: in a model's first pass of every
+// element, later of the first of each unit. It searches for them before it calls `ready`, and sets
+// result->unwritten. They wait for forward: until all weights have arrived, the last update may
+// still read the gradients.
 void model_forward_backward(Model* m, const Pass& pass, PassResult* result, const int* tokens,
                             const int* targets);
 // Returns the sum of the losses (nats) of B*T tokens. losses: null, or host memory for each, (B,T).

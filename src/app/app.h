@@ -73,9 +73,9 @@ void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph);
 void executor_destroy(Executor* executor);
 
 // Calls enqueue, which puts work on the main stream and on ddp->stream and records
-// executor->results_copied. The first step is launched kernel by kernel, because it allocates work space
-// and opens connections, and so are audited steps. Other steps replay a graph, which is captured
-// again when the kernels' work space has moved.
+// executor->results_copied. The first step is launched kernel by kernel, because it allocates work
+// space and opens connections, and so are audited steps. Other steps replay a graph, which is
+// captured again when the kernels' work space has moved.
 void execute_step(Executor* executor, int64_t step, const std::function<void()>& enqueue);
 // Waits for the results. Tells the watchdog that this rank waits for its GPU, so that it does not
 // count as stuck.

@@ -25,8 +25,9 @@ void ddp_rewind(Ddp* ddp) {
     spare_multiprocessors(spared_in(ddp, 0));
 }
 
-// The communication stream runs all updates of a step before its first all-gather, and updates read
-// the gradients. So backward may overwrite gradients once a bucket's weights have arrived.
+// Main also needs this before backward: the last update reads the gradients that backward
+// overwrites. Comm runs all updates of a step before its first all-gather, so main's wait for a
+// bucket's weights covers both.
 void ddp_weights_needed(Ddp* ddp, int first, int last) {
     if (first == last) return;
     const size_t begin = ddp->offset[first], end = ddp->offset[last];
@@ -42,10 +43,11 @@ void ddp_settle(Ddp* ddp) {
 
 static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->own_replicas; }
 
-// The buffers are a binary counter of replicas. Replica r writes buffer number popcount(r); each
-// buffer before that one holds the sum of v earlier replicas, where v is the value of a 1 bit of r.
-// Let c be the number of trailing 1 bits of r: the carries. After replica r, the last c + 1 buffers
-// are added into the first of them.
+// The buffers are a binary counter of replicas; r counts this rank's. Replica r writes buffer
+// number popcount(r). Each buffer before that one holds the sum of v earlier replicas, where v is
+// the value of a 1 bit of r. For example r = 6 = 4 + 2: [0] holds the sum of 4 replicas, [1] that
+// of 2, and r writes [2]. Let c be the number of trailing 1 bits of r: the carries. After replica
+// r, the last c + 1 buffers are added into the first of them.
 //
 //     replica  fills  then holds [0]   [1]  [2]  [3]
 //     0 = 000   [0]              0
@@ -55,7 +57,8 @@ static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp-
 //     4 = 100   [1]              0123  4
 //     5 = 101   [2]              0123  45              1 carry:  [1] + [2]
 //     6 = 110   [2]              0123  45   6
-//     7 = 111   [3]              0123  45   6    7     the last: reduce_bucket adds [0] + ([1] + ([2] + [3]))
+//     7 = 111   [3]              0123  45   6    7     the rank's last: reduce_inside_rank adds
+//                                                      [0] + ([1] + ([2] + [3])), by bucket
 float* ddp_grads(Ddp* ddp, int i) {
     return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
@@ -64,13 +67,16 @@ bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp)
 
 void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
+    // These four are for tests, the watchdog (step -1: it stays the same) and NCCL's share of the
+    // multiprocessors; no bit depends on them.
     if (i == 0) fault_point("bwd", ddp->comm->rank, current_step(), ddp_grads(ddp, 0), ddp->n);
     event_record(ddp->batch_done[i], kMain);
     spare_multiprocessors(spared_in(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
+    // Micro-batch i + 1 belongs to the same replica, so this replica is not complete.
     if (ddp_accumulates(ddp, i + 1)) return;
     ddp_replica_done(ddp, int(replica), step);
-    if (int(replica) + 1 == ddp->own_replicas) return;
+    if (int(replica) + 1 == ddp->own_replicas) return;  // the last one is added by bucket
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
     tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->n, kMain);
@@ -83,8 +89,8 @@ void add_terms(Transport* x, Tree tree, Range to, const std::vector<const float*
                 stream);
 }
 
-// Adds, in the whole bucket, the last replica's buffer and the buffers that ddp_sum_replicas has
-// left.
+// Adds, in the whole bucket, the buffer of this rank's last replica and the buffers that
+// ddp_sum_replicas has left.
 static void reduce_inside_rank(Ddp* ddp, const Bucket& bucket) {
     std::vector<const float*> buffers;
     for (const float* grads : ddp->grads) buffers.push_back(grads + bucket.whole().begin);
@@ -115,7 +121,8 @@ static void run_bucket(Ddp* ddp, size_t b) {
 // calls of run_bucket.
 static void start_buckets(Ddp* ddp, size_t from) {
     stream_wait(ddp->stream, kMain);
-    for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole().begin >= from; b++) {
+    const std::vector<Bucket>& all = ddp->buckets;
+    for (size_t& b = ddp->next; b < all.size() && all[b].whole().begin >= from; b++) {
         if constexpr (kOnGpu) run_bucket(ddp, b);
         else stream_call(ddp->stream, [ddp, b] { run_bucket(ddp, b); });
     }
@@ -136,8 +143,10 @@ void ddp_reduce_scatter(Ddp* ddp) {
     }
 }
 
+// Every rank has the partials of all slices, so all ranks compute the same norm. Tokens are 0: it
+// divides by state->tokens.
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
-    clip_scale(state, norm, ddp->partials, ddp->n / kUnit, clip, 0, ddp->stream);
+    clip_scale(state, norm, ddp->partials, ddp->n / kUnit, clip, /*tokens=*/0, ddp->stream);
 }
 
 void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage) {

@@ -5,10 +5,14 @@
 // replicas is one binary tree in fp32, whatever W is: first inside a rank, then across the
 // ranks of a host, then across hosts.
 //
-//     replicas            0   1   2   3   4   5   6   7        R = 8
-//     inside a rank        \ /     \ /     \ /     \ /         W = 2: levels 1 and 2 are sums of whole buffers
+//     replicas            0   1   2   3   4   5   6   7      R = 8, W = 2
+//     inside a rank        \ /     \ /     \ /     \ /       levels 1 and 2: each rank adds its own
 //                            \     /         \     /
-//     across ranks              \_________/                    level 3: each rank reduces its slice of every bucket
+//     across ranks              \_________/                  level 3: each rank adds in its slices
+//
+// When a replica of a rank is complete, the main stream adds whole buffers, as far as the tree
+// allows. The sums that need the rank's last replica are made on the communication stream, bucket
+// by bucket.
 //
 // The arena is cut into buckets from its end to its start, the order in which backward finishes
 // gradients. Every rank reduces them in this order on its communication stream; with `overlap`,
@@ -18,9 +22,9 @@
 //     comm                                 [ bucket 0    ]  [ bucket 1    ]
 //
 // The update is between reduction and all-gather (ZeRO-1): the rank that owns a slice updates its
-// state. Elementwise sums and rules give the same bits wherever buckets, slices or threads are cut,
-// and a tensor with a rule for whole matrices is never cut: overlap and bucket sizes cannot change
-// a bit. On a GPU the step's functions do not wait.
+// state. Elementwise sums and rules give the same bits wherever buckets, slices or threads are cut.
+// Muon has a rule for whole matrices, the matrix rule; the tensors that it updates are never cut.
+// So overlap and bucket sizes cannot change a bit. On a GPU the step's functions do not wait.
 #pragma once
 #include <map>
 #include <memory>
@@ -47,17 +51,18 @@ struct Range {                  // elements of the arena; multiples of kUnit
 // empty. They lie in the order (local rank 0: host 0, host 1, ...), (local rank 1: host 0, host 1,
 // ...), ...; with 2 hosts of 4 ranks each:
 //
-//     own(rank)      0       4       1       5       2       6       3       7         ranks 0 to 3 are on host 0
+//     own(rank)      0       4       1       5       2       6       3       7
 //                |-------|-------|-------|-------|-------|-------|-------|-------|
 //     local(l)           0               1               2               3
 //
-// Local rank l of each host first sums local(l) over its host's ranks, then its own slice over the
-// hosts: ranks 1 and 5 both sum slices 1 and 5 over their hosts; then rank 1 sends its sum of slice
-// 5 to rank 5 and gets that of slice 1.
+// Ranks 0 to 3 are on host 0. Local rank l of each host first sums local(l) over its host's ranks,
+// then its own slice over the hosts. Let slice r be the slice of rank r. Ranks 1 and 5 each sum
+// slices 1 and 5 over the ranks of their own host. Then rank 1 sends its sum of slice 5 to rank 5,
+// and gets rank 5's sum of slice 1.
 struct Bucket {
     Comm* comm;
-    std::vector<size_t> cut;            // (ranks + 1) where slices begin and end, in
-                                        // elements of the arena
+    // (ranks + 1) where slices begin and end, in elements of the arena.
+    std::vector<size_t> cut;
     Range whole() const { return {cut.front(), cut.back()}; }
     Range local(int l) const { return {cut[l * comm->hosts], cut[(l + 1) * comm->hosts]}; }
     Range own(int rank) const {
@@ -65,12 +70,9 @@ struct Bucket {
         return {cut[i], cut[i + 1]};
     }
     // Returns the (hosts + 1) byte offsets in an array between which the slices in
-    // local(local_rank) lie, host by host.
+    // local(local_rank) lie, host by host. For arrays in host memory: see gather_hosts.
     std::vector<size_t> host_cuts(size_t unit_bytes) const;
 };
-// Exchanges the bucket's slices with other hosts, in an array that a host's ranks share.
-// unit_bytes: of kUnit elements.
-void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes);
 
 template <class T> T* device(size_t n, const char* what) {
     return static_cast<T*>(device_alloc(n * sizeof(T), what));
@@ -89,14 +91,16 @@ struct Transport {
     size_t n;                   // number of elements in the arena
     bool nccl_sums = false;     // --reduce nccl: NCCL adds, in its own order
     std::string transport = {}; // "shared memory", "NCCL 2.28.3"
-    float* gradients = nullptr; // (n) this rank's sums over its replicas; on CPUs other
-                                // ranks read them
+    // (n) the same array as Ddp::grads[0]: first the gradients of this rank's first replica, then
+    // the sum over this rank's replicas, then, in its own slices, the sum over all replicas. On
+    // CPUs other ranks read it.
+    float* gradients = nullptr;
     floatX* weights = nullptr;  // (n)          on CPUs one array per host, which its ranks share
-    float* partials = nullptr;  // (n / kUnit) sum of squares of each unit of the reduced gradient;
-                                // shared like weights
+    // (n / kUnit) sum of squares of each unit of the reduced gradient; shared like weights.
+    float* partials = nullptr;
     float* received = nullptr;  // room for the gradients from other ranks
-    int multiprocessors = 0;    // number of this GPU's multiprocessors that NCCL uses
-                                // while it moves data
+    // How many of this GPU's multiprocessors NCCL uses while it moves data.
+    int multiprocessors = 0;
     struct NcclCommTag* ranks = nullptr;    // NCCL's communicator, or null
 };
 
@@ -129,29 +133,26 @@ struct StateArray {
     std::string name;           // "": the masters; others are named in OptimizerInfo::state
     // Where tensors lie in the array: for masters as in the weights; see state_layout.
     std::shared_ptr<const Arena> arena;
-    float* host;                // (arena->n) all values, shared by the host's ranks; checkpoints
-                                // use this array
-    float* own;                 // what this rank updates: on a CPU `host` itself, on a GPU its
-                                // pieces, packed
+    // (arena->n) all values, shared by the host's ranks; checkpoints use this array.
+    float* host;
+    // What this rank updates: on a CPU `host` itself, on a GPU its pieces, packed.
+    float* own;
     std::vector<Range> range;   // by piece: where it is in `host`
     std::vector<size_t> at;     // by piece: where it begins in `own`
 };
-// A part of this rank's slices: a tensor that the matrix rule updates, or a range without such a
-// tensor.
+// A part of this rank's slices: a tensor that the matrix rule updates (Muon's), or a range without
+// such a tensor.
 struct Piece {
-    int tensor;                 // its number in the arena; -1: the elementwise rule
-                                // updates the range
+    int tensor;                 // its number in the arena; -1: the elementwise rule updates range
     Range range;
 };
 
 struct DdpSettings {
-    int replicas;                           // of the run, a power of two and a
-                                            // multiple of Comm::size
-    int micro_batches;                      // of this rank in a step
-    bool overlap;                           // reduce during backward
-    std::string reduce;                     // how replicas are added: a name of
-                                            // src/ddp/reductions/list
-    std::map<std::string, double> hyper;    // the reduction's options, by name
+    int replicas;               // of the run, a power of two and a multiple of Comm::size
+    int micro_batches;          // of this rank in a step
+    bool overlap;               // reduce during backward
+    std::string reduce;         // how replicas are added: a name of src/ddp/reductions/list
+    std::map<std::string, double> hyper;        // the reduction's options, by name
 };
 
 struct Ddp : DdpSettings, Transport {
@@ -161,32 +162,32 @@ struct Ddp : DdpSettings, Transport {
     int own_replicas;                       // of this rank
     std::vector<Bucket> buckets;            // from the arena's end to its start
     std::vector<Piece> pieces;              // from the arena's start to its end
-    std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n); the first is
-                                            // Transport::gradients
+    // log2(own_replicas) + 1 buffers of (n); the first one is Transport::gradients.
+    std::vector<float*> grads;
     std::vector<StateArray> state;          // masters first
     Rates* rates;                           // (n / kUnit)  by unit, where kernels can read it
     Stream stream;                          // the communication stream
     int64_t steps;                          // number of steps that this process has begun
-    size_t next;                            // first bucket of this step that is not on
-                                            // the stream yet
+    size_t next;                            // this step's first bucket that is not on the stream
     struct Events {
         Event computed, updated;            // after this rank's backward, after its update
         // By bucket: the reduction begins and ends, the all-gather ends.
         std::vector<Event> begin, end, gathered;
     } now, before;      // of this step, and of the previous one, whose all-gather may still run
-    std::vector<Event> batch_done;          // by micro-batch: backward has ended; the waiting host
-                                            // sees progress by it
+    // By micro-batch: backward has ended. The host thread, which waits, sees progress by it.
+    std::vector<Event> batch_done;
     std::vector<Event> events;              // all events above, for ddp_destroy
-    // For optimizers with a rule for whole matrices, reductions with a rule of their own, and
-    // audits:
+    // For the matrix rule (Muon's), reductions with a rule of their own, and audits:
     void* work;                             // work space of the matrix rule
-    StepState* still;                       // zeros, for a stage that belongs to no step
     const ReductionRule* rule;
-    std::vector<float*> replica_state;      // (replicas, n) each, on the host, which updates its
-                                            // own replicas' rows
-    bool audited;                           // this step keeps the next array; reductions do not
-                                            // overlap with backward
-    std::vector<float> kept;                // on the host: bucket 0 of each of this rank's replicas
+    // (replicas, n) each, in host memory; a host updates the rows of its own replicas.
+    std::vector<float*> replica_state;
+    // An audit comes after this step: it copies bucket 0 of each replica of this rank to `kept`, in
+    // host memory, and reduces behind backward.
+    bool audited;
+    std::vector<float> kept;
+    // Not needed to follow a step:
+    StepState* still;                       // zeros, for a stage that belongs to no step
 };
 
 // ---- the functions of a step, in the order of their calls: ddp.cpp
@@ -194,7 +195,8 @@ struct Ddp : DdpSettings, Transport {
 // i is the number of a micro-batch of this rank. src/app/executor.cpp calls ddp_rewind.
 
 void ddp_begin(Ddp* ddp, bool audited);     // audited: an audit will compare what this step adds
-// Makes bucket 0 the next one. Called before each try to enqueue or capture the step's work.
+// Makes bucket 0 the next one, and sets how many multiprocessors the first micro-batch spares.
+// Called before each try to enqueue or capture the step's work.
 void ddp_rewind(Ddp* ddp);
 // Makes the main stream wait until the weights of tensors [first, last) have arrived.
 void ddp_weights_needed(Ddp* ddp, int first, int last);
@@ -203,14 +205,16 @@ float* ddp_grads(Ddp* ddp, int i);  // returns the gradient buffer (n) of micro-
 bool ddp_accumulates(const Ddp* ddp, int i);
 // Says that the gradients of tensors from `first` on are final. May start buckets.
 void ddp_gradients_ready(Ddp* ddp, int first);
-// Adds the replicas of this rank that are complete after micro-batch i.
+// If i was its replica's last micro-batch, adds the buffers whose sums are then complete, unless it
+// was the rank's last replica, too. Also sets how many multiprocessors the next one spares.
 void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step);
 void ddp_reduce_scatter(Ddp* ddp);      // starts the other buckets; on a CPU waits for all buckets
 // Computes the norm of the gradients and the factor that clips them: see clip_scale.
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);
 void ddp_update(Ddp* ddp, const StepState* state);      // updates this rank's slices
 void ddp_all_gather_weights(Ddp* ddp);  // gives all weights to all ranks: see ddp_weights_needed
-void ddp_settle(Ddp* ddp);      // makes the main stream wait for the communication stream
+// Makes the main stream wait for the communication stream. Kernels then spare no multiprocessor.
+void ddp_settle(Ddp* ddp);
 
 // ---- what comes before and between the steps: create.cpp
 
@@ -239,7 +243,7 @@ DdpTimes ddp_times(Ddp* ddp);
 // in ddp.cpp.
 void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage);
 
-// ddp.cpp calls these two.
+// ddp.cpp calls these two, which are in create.cpp, too.
 //
 // Does what the reduction's rule and an audit need, once the gradient of one of this rank's
 // replicas is complete.
@@ -247,5 +251,11 @@ void ddp_replica_done(Ddp* ddp, int replica, const StepState* step);
 // Runs the optimizer's rule for a whole matrix, tensor number `tensor`. Returns the bytes of work
 // space that it needs; work = null: it only returns them.
 size_t ddp_update_matrix(const Ddp* ddp, const Update& u, int tensor, void* work);
+
+// ---- not needed to follow a step of GPUs: transport_host.cpp and create.cpp call it
+
+// Exchanges the bucket's slices with other hosts, in an array in host memory that a host's ranks
+// share. unit_bytes: of kUnit elements.
+void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes);
 
 }  // namespace BACKEND

@@ -1,9 +1,10 @@
 // transport_gpu.cpp -- GPU ranks: NCCL. Reductions and gathers are put on the stream; the host does
 // not wait.
 //
-// Each rank sends to every other rank that rank's slice of the bucket, in one NCCL group: a
-// reduce-scatter in which tree_reduce adds, in the tree's order. Grouped sends and receives move as
-// many bytes as ncclReduceScatter.
+// In an exchange each rank sends every partner that partner's slice, in one NCCL group; then
+// tree_reduce adds, in the tree's order. The partners are the ranks of a host. With several hosts a
+// second exchange follows, in which they are the ranks of equal local rank. Grouped sends and
+// receives move as many bytes as ncclReduceScatter.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +59,9 @@ void transport_place(Comm* comm) {
     if (comm->local_size <= devices) return;
     if (std::set(all.begin(), all.end()).size() == all.size()) return;
     if (!std::getenv("LOCKSTEP_SHARE_GPU"))
-        die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
+        die(kExitUsage,
+            "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; "
+            "start %d",
             comm->local_size, devices, devices);
     // NCCL refuses two ranks of one host on one GPU, so each rank gets its own host id.
     const std::string& host = comm->peers[comm->rank].host;
@@ -115,8 +118,8 @@ static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream str
     check(nccl.group_end(), "group");
 }
 
-// A reduce-scatter among ranks first_rank, first_rank + stride, ...: sends them their slices, receives this
-// rank's, and adds these.
+// A reduce-scatter among ranks first_rank, first_rank + stride, ...: sends them their slices,
+// receives this rank's, and adds these.
 static void exchange(Transport* x, const std::vector<Range>& slices, int first_rank, int stride,
                      bool last, Stream stream) {
     std::vector<Swap> swaps;
@@ -133,7 +136,8 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first_r
         rank += stride;
     }
     swap_slices(x, swaps, stream);
-    // Block sums are nodes of the same tree.
+    // One kernel adds at most kGpuTerms terms. Sums of kGpuTerms neighbours are nodes of the
+    // balanced tree, so adding these next changes no bit.
     for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {
         n /= kGpuTerms;
         for (size_t b = 0; b < n; b++) {
@@ -158,15 +162,16 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream) {
         return;
     }
     const Range own = bucket.own(comm->rank);
+    void* const native = stream_native(stream);
     check(nccl.group_start(), "group");
     for (int r = 0; r < comm->size; r++) {
         float* const data = x->gradients + bucket.own(r).begin;
         const size_t n = bucket.own(r).size();
         if (n)
-            check(nccl.reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)),
-                  "reduce");
+            check(nccl.reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, native), "reduce");
     }
     check(nccl.group_end(), "group");
+    // One term: this adds nothing and only writes the sums of squares.
     add_terms(x, Tree::kBalanced, own, {x->gradients + own.begin}, true, stream);
 }
 
@@ -186,7 +191,8 @@ void transport_finish(Transport*) {}
 
 void transport_check(Transport* x) {
     int error = 0;
-    if (!x->ranks || nccl.get_async_error(x->ranks, &error) != 0 || error == kNcclInProgress) return;
+    if (!x->ranks || nccl.get_async_error(x->ranks, &error) != 0) return;
+    if (error == kNcclInProgress) return;
     check(error, "the network between the ranks");
 }
 
@@ -204,8 +210,10 @@ static void load_nccl() {
     for (size_t i = 0; i < std::size(names); i++) {
         functions[i] = library ? dlsym(library, format("nccl%s", names[i]).c_str()) : nullptr;
         if (!functions[i])
-            die(kExitNoInput, "NCCL: %s; several GPUs need 2.7 or newer: install libnccl2, or name it with "
-                "LOCKSTEP_NCCL=FILE", dlerror());
+            die(kExitNoInput,
+                "NCCL: %s; several GPUs need 2.7 or newer: install libnccl2, or name it with "
+                "LOCKSTEP_NCCL=FILE",
+                dlerror());
     }
     std::memcpy(&nccl, functions, sizeof nccl);
 }

@@ -16,7 +16,8 @@ void transport_create(Transport* x, const std::vector<Bucket>&) {
     const size_t n = x->n;
     x->transport = comm->hosts > 1 ? "shared memory and TCP" : "shared memory";
     x->weights = comm_shared<floatX>(comm, n, "weights");
-    x->gradients = comm_shared<float>(comm, comm->local_size * n, "gradients") + comm->local_rank * n;
+    float* const all = comm_shared<float>(comm, comm->local_size * n, "gradients");
+    x->gradients = all + comm->local_rank * n;
     x->partials = comm_shared<float>(comm, n / kUnit, "partial norms");
     if (comm->hosts > 1)
         x->received = device<float>(comm->hosts * piece_of(comm), "gradients from other hosts");
