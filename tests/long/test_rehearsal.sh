@@ -6,7 +6,7 @@
 # inputs: tests/gpu tests/kernels tests/scripts/test_gpu.sh kernels models train_gpt.cu src/run src/app
 . tests/lib.sh
 needs_nvcc "bench/gpu.sh"
-need build/train_gpt_ptx build/bench/gpu_kernels_ptx build/tests/kernels_ptx build/tools
+need build/train_gpt_ptx build/plan_ptx build/bench/gpu_kernels_ptx build/tests/kernels_ptx build/tools
 build=$PWD/build
 made=$tmp/made soft=$tmp/soft
 mkdir -p "$made" "$soft/bench" "$soft/tests"
@@ -87,7 +87,7 @@ esac
 END
 for p in train_gpt train_gpt_faults; do ln -s "$build/train_gpt_ptx" "$soft/$p"; done
 ln -s "$build/lm_ptx" "$soft/lm_faults"
-for p in lm_ptx import launch plan prep tensorboard; do ln -s "$build/$p" "$soft/${p%_ptx}"; done
+for p in lm_ptx import launch plan_ptx prep tensorboard; do ln -s "$build/$p" "$soft/${p%_ptx}"; done
 calls() { printf '#!/bin/sh\n%s\n' "$2" | script "$1"; }
 calls "$soft/bench/gpu_kernels" "exec $build/bench/gpu_kernels_ptx --tiny --seconds 0.001 \"\$@\""
 calls "$soft/tests/kernels_gpu" "exec $build/tests/kernels_ptx layernorm"
