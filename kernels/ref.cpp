@@ -462,7 +462,7 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
     const Heads heads = {T, NH, NK, HS};
     const real scale = scale_of(attention);
     const int share = NH / NK;    // heads that read the same keys and values
-    // Of these heads, [head][t][u]; p is masked
+    // p and ds hold these heads, [head][t][u]; p is masked.
     std::vector<real> p(size_t(share) * T * T, 0), ds(p);
     const auto pair = [&](int h, int t, int u) { return (size_t(h % share) * T + t) * T + u; };
     for (int b = 0; b < B; b++)

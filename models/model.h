@@ -91,12 +91,12 @@ struct Model {
     floatX* dhidden = nullptr;          // (N,C)
     void* memory = nullptr;             // the allocation that holds all arrays
     size_t memory_bytes = 0;
-    // Of the trained tensors, which are the table's, or with --lora those beside a frozen table.
+    // The trained tensors are the table's, or with --lora those beside a frozen table.
     Trained trained = {};               // where they lie
     floatX* all_weights = nullptr;      // laid out as `trained`
     float* all_grads = nullptr;         // likewise
     bool checked = false;               // a pass has checked every element of the gradients
-    // Of a frozen table.
+    // These are used if the table is frozen.
     floatX *low = nullptr, *dlow = nullptr;     // (N,rank)  x A^T, and its gradient
     floatX* wide = nullptr;             // (N, the largest dimension of any matrix with a pair)
     float* unread = nullptr;            // gradients of vectors, which are written and never read

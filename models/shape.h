@@ -23,8 +23,8 @@ struct Shape {
 // table is frozen. A matrix W (out,in) of the table may have a pair, A (rank,in) and B (out,rank):
 // layers compute with W + scale B A.
 struct Trained : Arena {
-    // Of a frozen table. [i]: the number of trained tensors that come before its tensor i; the last
-    // one: of all.
+    // It is used if the table is frozen. begins[i] is the number of trained tensors that come
+    // before tensor i of the table. The last element is the number of all trained tensors.
     std::vector<int> begins = {};
     int rank = 0;                   // 0: the table is trained
     float scale = 0;

@@ -6,7 +6,8 @@
 struct SamplingParams {
     double temperature = 1;     // 0: always the token with the largest logit
     int top_k = 0;              // only this many of the likeliest tokens can be chosen; 0: all
-    // Of these only the smallest set with this probability (Holtzman et al. 2020).
+    // Only the smallest set of tokens that has this probability can be chosen: Holtzman et al.
+    // 2020.
     double top_p = 1;
     uint64_t seed = 0;
     uint32_t stream = 0;        // separates the samples of one seed

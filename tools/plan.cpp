@@ -126,10 +126,10 @@ static int plan(int argc, char** argv, Process* process) {
     const Run run = find_run(&o, comm);
     Counts use = {memory_of, device_memory};
     if (!absent) {
-        const size_t chosen = choose_backend(backends, &o);
+        const size_t chosen = choose_backend(backends(), &o);
         use = counts[chosen];
         place.ranks = comm->size;
-        place.on_gpu = backends[chosen].gpu;
+        place.on_gpu = backends()[chosen].gpu;
         if (!place.on_gpu) place.sharing = comm->local_size;
     }
     check_reduction(o, place.on_gpu);

@@ -254,7 +254,7 @@ struct Backward {
     // [panel of keys][panel of HS][kRows][kCols]
     float* const dk_sums = w.take<float>(keys * E);
     float* const dv_sums = w.take<float>(keys * E);
-    // Of one block of keys: ds, and it as the second operand of dq^T, unless ds is that itself.
+    // ds of one block of keys. ds_b holds it as the second operand of dq^T, unless ds can be that.
     float* const ds = w.take<float>(block);                     // [key][kCols]
     Packed* const ds_b = w.take<Packed>(block);
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys][kPanel]

@@ -4,33 +4,35 @@
 
 namespace BACKEND::ISA {
 
-static void classifier(float* losses, floatX* all_logits, const int* targets, int N, int V, int Vp,
+// Computes one row. It is a function so that what it reads in its loops stays in registers: a
+// closure of parallel_for is in memory, and its members would be loaded again after each store.
+static void classifier_row(float* loss, floatX* logits, int target, int V, int Vp, bool backward) {
+    if (target < 0) {
+        *loss = 0;
+        if (backward) memset(logits, 0, size_t(Vp) * sizeof(floatX));
+        return;
+    }
+    Vec most = broadcast(-kInfinity);
+    for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, -kInfinity), most); });
+    const float top = across(most, [](Vec a, Vec b) { return max(a, b); });
+    float* const exps = thread_buffer(size_t(Vp));          // the row of exp(x - top)
+    const float all = sum_over(V, [&](int j, int left) {
+        const Vec e = exp(load(logits + j, left, -kInfinity) - top);
+        __builtin_prefetch(logits + Vp + j);        // the next row's logit
+        store(exps + j, e, left);
+        return e;
+    });
+    *loss = log(all) - (load(logits + target, 1)[0] - top);
+    if (!backward) return;
+    exps[target] -= all;            // before p is rounded to storage
+    for_vectors(V, [&](int j, int left) { store(logits + j, load(exps + j, left) / all, left); });
+    if (Vp > V) memset(logits + V, 0, size_t(Vp - V) * sizeof(floatX));
+}
+
+static void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp,
                        bool backward, Stream) {
     for_rows(N, Vp, [&](int n) {
-        const int target = targets[n];
-        floatX* const logits = all_logits + size_t(n) * Vp;
-        if (target < 0) {
-            losses[n] = 0;
-            if (backward) memset(logits, 0, size_t(Vp) * sizeof(floatX));
-            return;
-        }
-        Vec most = broadcast(-kInfinity);
-        for_vectors(V,
-                    [&](int j, int left) { most = max(load(logits + j, left, -kInfinity), most); });
-        const float top = across(most, [](Vec a, Vec b) { return max(a, b); });
-        float* const exps = thread_buffer(size_t(Vp));          // the row of exp(x - top)
-        const float all = sum_over(V, [&](int j, int left) {
-            const Vec e = exp(load(logits + j, left, -kInfinity) - top);
-            __builtin_prefetch(logits + Vp + j);        // the next row's logit
-            store(exps + j, e, left);
-            return e;
-        });
-        losses[n] = log(all) - (load(logits + target, 1)[0] - top);
-        if (!backward) return;
-        exps[target] -= all;            // before p is rounded to storage
-        for_vectors(V,
-                    [&](int j, int left) { store(logits + j, load(exps + j, left) / all, left); });
-        if (Vp > V) memset(logits + V, 0, size_t(Vp - V) * sizeof(floatX));
+        classifier_row(losses + n, logits + size_t(n) * Vp, targets[n], V, Vp, backward);
     });
 }
 

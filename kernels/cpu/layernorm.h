@@ -39,10 +39,34 @@ static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp,
     });
 }
 
-// With xhat = (x - mean) rstd and g = dout weight, a row has dinp (+)= rstd (g - average(g) - xhat
-// average(g xhat)), dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and
-// for average(g). Each block of rows has its own sums for dweight and dbias. Then the sums of the
-// blocks are added in order.
+// Computes one row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g)
+// - xhat average(g xhat)), dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for
+// it and for average(g).
+static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout,
+                                   const floatX* x, const float* mean_n, float rstd,
+                                   const floatX* weight, int C, bool first) {
+    const float mean = mean_n ? *mean_n : 0;
+    const auto xhat = [&](int c, int left) { return (load(x + c, left) - mean) * rstd; };
+    Sums g_sum, g_xhat_sum;
+    for_parts(C, [&](int c, int left, int k) {
+        const Vec normed = xhat(c, left), dy = load(dout + c, left),
+                  g = dy * load(weight + c, left);
+        g_sum.part[k] += g;
+        g_xhat_sum.part[k] = fma(g, normed, g_xhat_sum.part[k]);
+        store(dweight + c, fma(dy, normed, load(dweight + c, left)), left);
+        store(dbias + c, load(dbias + c, left) + dy, left);
+    });
+    const float g_mean = mean_n ? g_sum.total() / float(C) : 0,
+                g_xhat_mean = g_xhat_sum.total() / float(C);
+    for_vectors(C, [&](int c, int left) {
+        const Vec g = load(dout + c, left) * load(weight + c, left);
+        const Vec rest = fma(-xhat(c, left), broadcast(g_xhat_mean), g - g_mean);
+        store(dinp + c, fma(broadcast(rstd), rest, first ? Vec{} : load(dinp + c, left)), left);
+    });
+}
+
+// Each block of rows has its own sums for dweight and dbias. Then the sums of the blocks are added
+// in order.
 static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout,
                                const LayerNorm& norm, bool first, bool accumulate, Stream) {
     constexpr int kBlock = 32, kColumns = 256;
@@ -55,28 +79,9 @@ static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const
         memset(sums, 0, stride * sizeof(float));
         for (int n = block * kBlock; n < min(N, (block + 1) * kBlock); n++) {
             const size_t at = size_t(n) * C;
-            const floatX *const x = norm.inp + at, *const dy = dout + at,
-                                *const weight = norm.weight;
-            floatX* const dx = dinp + at;
-            float* const bias_sums = sums + C;
-            const float mean = norm.mean ? norm.mean[n] : 0, rstd = norm.rstd[n];
-            const auto xhat = [&](int c, int left) { return (load(x + c, left) - mean) * rstd; };
-            Sums g_sum, g_xhat_sum;
-            for_parts(C, [&](int c, int left, int k) {
-                const Vec normed = xhat(c, left), d = load(dy + c, left),
-                          g = d * load(weight + c, left);
-                g_sum.part[k] += g;
-                g_xhat_sum.part[k] = fma(g, normed, g_xhat_sum.part[k]);
-                store(sums + c, fma(d, normed, load(sums + c, left)), left);
-                store(bias_sums + c, load(bias_sums + c, left) + d, left);
-            });
-            const float g_mean = norm.mean ? g_sum.total() / float(C) : 0,
-                        g_xhat_mean = g_xhat_sum.total() / float(C);
-            for_vectors(C, [&](int c, int left) {
-                const Vec g = load(dy + c, left) * load(weight + c, left);
-                const Vec rest = fma(-xhat(c, left), broadcast(g_xhat_mean), g - g_mean);
-                store(dx + c, fma(broadcast(rstd), rest, first ? Vec{} : load(dx + c, left)), left);
-            });
+            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, norm.inp + at,
+                                   norm.mean ? norm.mean + n : nullptr, norm.rstd[n], norm.weight,
+                                   C, first);
         }
     });
     parallel_for(ceil_div(C, kColumns), [&](int task) {

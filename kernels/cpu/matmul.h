@@ -254,6 +254,23 @@ static void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX
     matmul_gelu_backward_input(dinp, dout, weight, nullptr, N, C, OC, s);
 }
 
+constexpr int kLine = 64;           // columns of a task of column_sums: whole cache lines
+// sums[j] (+)= sum over n of x[n][j] for kLine columns from col on.
+static void column_sums(float* sums, const floatX* x, int N, int C, int col, bool accumulate) {
+    constexpr int kVecs = kLine / kWidth;
+    const int cols = min(kLine, C - col);
+    Vec total[kVecs] = {};
+    for (int n = 0; n < N; n++)
+        for (int t = 0; t < kVecs; t++)
+            if (t * kWidth < cols)
+                total[t] += load(x + size_t(n) * C + col + t * kWidth, cols - t * kWidth);
+    for (int t = 0; t * kWidth < cols; t++) {
+        const int left = cols - t * kWidth;
+        float* const to = sums + col + t * kWidth;
+        store(to, accumulate ? load(to, left) + total[t] : total[t], left);
+    }
+}
+
 static void matmul_backward_params(float* dweight, float* dbias, const floatX* dout,
                                    const floatX* inp, int N, int C, int OC, bool accumulate,
                                    Stream) {
@@ -267,19 +284,8 @@ static void matmul_backward_params(float* dweight, float* dbias, const floatX* d
                     .gradient = dweight});
     else if (!accumulate) memset(dweight, 0, size_t(OC) * C * sizeof(float));
     if (!dbias) return;
-    constexpr int kLine = 64, kVecs = kLine / kWidth;       // columns of a task: whole cache lines
     parallel_for(ceil_div(OC, kLine), [&](int task) {
-        const int col = task * kLine, cols = min(kLine, OC - col);
-        Vec total[kVecs] = {};
-        for (int n = 0; n < N; n++)
-            for (int t = 0; t < kVecs; t++)
-                if (t * kWidth < cols)
-                    total[t] += load(dout + size_t(n) * OC + col + t * kWidth, cols - t * kWidth);
-        for (int t = 0; t * kWidth < cols; t++) {
-            const int left = cols - t * kWidth;
-            float* const to = dbias + col + t * kWidth;
-            store(to, accumulate ? load(to, left) + total[t] : total[t], left);
-        }
+        column_sums(dbias, dout, N, OC, task * kLine, accumulate);
     });
 }
 

@@ -23,8 +23,8 @@ namespace {
 constexpr int kMaxWarps = 8;    // at most this many warps per row
 constexpr int kBlockWarps = 4;    // warps of a block, unless a row needs more
 constexpr int kMaxPacks = 4;    // at most this many packs per thread
-// An H100's. It is a constant, so that bits do not depend on the device. There all blocks of
-// backward run at one time if a row has up to 4 warps; longer rows get more blocks than that.
+// This is the number of an H100. It is a constant, so that bits do not depend on the device. On an
+// H100 all blocks of backward run at one time if a row has up to 4 warps; longer rows get more.
 constexpr int kMultiprocessors = 132;
 // Rows per slot in backward; with fewer the second kernel would cost too much
 constexpr int kMinRows = 4;

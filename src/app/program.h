@@ -55,8 +55,8 @@ void check_output();
 
 // ---- the backends of a program
 //
-// Only main files use them. They are compiled once per program, with -DGPU=gpu, -DSPEC=ref or
-// neither.
+// Only main files call backends(). They are compiled once per program, with -DGPU=gpu, -DSPEC=ref
+// or neither. So it is a static function: where it is not called, it refers to no backend.
 
 // BACKENDS(X) is X(namespace, whether it runs on a GPU, storage type) for each backend, best first.
 #ifdef GPU
@@ -80,14 +80,17 @@ void check_output();
 BACKENDS(DECLARE)
 #undef DECLARE
 
+static inline std::span<const Backend> backends() {
 #define ROW(ns, gpu, dtype) {gpu, dtype, ns::device_count, ns::storage_is_fast},
-static const Backend backends[] = {BACKENDS(ROW)};
+    static const Backend all[] = {BACKENDS(ROW)};
 #undef ROW
+    return all;
+}
 
 // ---- a model to start from: what its folder or file says, and its weights: init.cpp
 
 struct Init {
-    // Of the whole model, or the path of a model in one file; "": random weights.
+    // The folder of the whole model, or the path of a model in one file. "": random weights.
     std::string folder = "";
     // The folder with its weights; of a file the one that build/import made.
     std::string weights = "";

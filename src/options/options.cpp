@@ -70,6 +70,12 @@ Option option_of(const ShapeKey& key, Shape* shape) {
     return {key.option, key.at.index() ? "X" : "N", key.help, to, key.elsewhere, key.limits};
 }
 
+const Option& find_option(const std::vector<Option>& options, const std::string& name) {
+    const auto option = std::ranges::find(options, name, &Option::name);
+    CHECK(option != options.end(), "no option --%s", name.c_str());
+    return *option;
+}
+
 }  // namespace
 
 // Returns all options, whose values are in *o. Models that have the same option share a row, with
@@ -244,6 +250,9 @@ std::vector<Option> option_table(Options* o) {
          kShare},
         {"max-tokens", "N", "length of a sample", &o->max_tokens, "max-new-tokens -g", kContext},
     });
+    // A wrong name in these lists would leave the option that it means to the rule for all others.
+    for (const Words* names : {&kTuned, &kOpen, &kLocal})
+        for (const std::string& name : *names) find_option(rows, name);
     return rows;
 }
 
@@ -251,12 +260,6 @@ namespace {
 
 // The values of a const Options are only read.
 std::vector<Option> table(const Options& o) { return option_table(const_cast<Options*>(&o)); }
-
-const Option& find_option(const std::vector<Option>& options, const std::string& name) {
-    const auto option = std::ranges::find(options, name, &Option::name);
-    CHECK(option != options.end(), "no option --%s", name.c_str());
-    return *option;
-}
 
 bool is_tuned(const Option& option, const Options& o) {
     return contains(kTuned, option.name) || o.hyper.contains(option.name);

@@ -33,7 +33,7 @@ static int start(int argc, char** argv, Process* process) {
     take_place(options, options.command == "eval" ? "" : options.command, process);
     process->comm = comm_create(process->world, options.timeout);
     take_dtype(&options);
-    const size_t backend = choose_backend(backends, &options);
+    const size_t backend = choose_backend(backends(), &options);
     const int code = commands[backend].at(options.command)(options, process->comm);
     check_output();
     comm_destroy(process->comm);

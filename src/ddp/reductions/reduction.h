@@ -29,7 +29,8 @@ struct ReductionInfo {
 };
 
 // The default: one fixed tree (ddp.h) adds the replicas, with the same bits on any number of ranks.
-inline const ReductionInfo ordered_info = {.name = "ordered", .help = "in one fixed tree", .on_gpus = true};
+inline const ReductionInfo ordered_info = {
+    .name = "ordered", .help = "in one fixed tree", .on_gpus = true};
 
 // For comparison: the tree adds replicas inside a rank, and NCCL adds the ranks' sums
 // (transport_gpu.cpp).
@@ -76,14 +77,14 @@ inline constexpr ReductionRule ordered_rule = {}, nccl_rule = {};
 REDUCTIONS(X)
 #undef X
 
-// In the order of src/ddp/reductions/list.
+// Returns all reductions, in the order of src/ddp/reductions/list.
 inline std::vector<const ReductionInfo*> all_reductions() {
 #define X(name) &name##_info,
     return {REDUCTIONS(X)};
 #undef X
 }
 
-// name: one that --reduce accepts.
+// Returns the reduction of a name that --reduce accepts.
 inline const ReductionInfo& find_reduction(const std::string& name) {
     for (const ReductionInfo* reduction : all_reductions())
         if (name == reduction->name) return *reduction;
