@@ -6,7 +6,6 @@
 // until two attempts in a row have saved no checkpoint. --elastic: after two failures with as many ranks half as many
 // start.
 #include <cerrno>
-#include <climits>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "src/base/file.h"
+#include "src/comm/rendezvous.h"
 #include "tools/tool.h"
 
 namespace {
@@ -31,7 +31,6 @@ struct Job {
     std::vector<pid_t> pids = {};           // by rank; 0: has ended
     double stop_asked = INFINITY;           // when, by a signal other than SIGUSR2: no rank is started again
     sigset_t signals = {};                  // blocked, and taken by supervise, which passes all but SIGCHLD on
-    int socket = -1, folder = -1;           // what rank 0 sends the run's folder to; the folder, once it is known
 };
 
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
@@ -66,13 +65,6 @@ void pause_job(const Job& job) {
     signal_all(job, SIGCONT);
 }
 
-// Opens the run's folder, which ranks inherit, once rank 0 has sent its path. The run goes on there if it is moved.
-void take_folder(Job* job) {
-    char path[PATH_MAX] = {};
-    if (job->folder < 0 && recv(job->socket, path, sizeof path - 1, MSG_DONTWAIT) > 0)
-        job->folder = open(path, O_RDONLY | O_DIRECTORY);
-}
-
 // Waits until all ranks have ended. Returns the code of the first that failed by itself (fault 3), else of one that
 // lost another rank or hung (2), else of one that was asked to stop (1). Ranks end with 0 or 75 behind a last barrier:
 // after that all is saved, and one that hangs does not change the code.
@@ -84,7 +76,6 @@ int supervise(Job* job) {
     for (int left = job->np; left > 0;) {
         const int signal = sigtimedwait(&job->signals, nullptr, &tick);
         const double now = now_seconds();
-        take_folder(job);
         if (signal == SIGTSTP) pause_job(*job);
         else if (signal > 0 && signal != SIGCHLD) {
             signal_all(*job, signal);
@@ -132,6 +123,16 @@ int run_attempt(Job* job) {
     return supervise(job);
 }
 
+// Returns the descriptor that rank 0 has sent through the other end of `socket`; -1: there is none.
+int take_folder(int socket) {
+    Gift gift;
+    int folder = -1;
+    const bool given = recvmsg(socket, &gift.message, MSG_DONTWAIT) > 0;
+    if (const cmsghdr* head = CMSG_FIRSTHDR(&gift.message); given && head)
+        std::memcpy(&folder, CMSG_DATA(head), sizeof folder);
+    return folder;
+}
+
 // Returns the exit code of the job.
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*>& argv) {
     Job job = {.np = np, .argv = argv};
@@ -144,7 +145,6 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
     int ends[2];                            // the ranks' end, and this process's
     if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) die(kExitOther, "--np: socketpair: %s", std::strerror(errno));
     fcntl(ends[1], F_SETFD, FD_CLOEXEC);
-    job.socket = ends[1];
     set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(ends[0]));
     unsetenv("LOCKSTEP_OUT_DIR");
     std::string folder, saved;                      // the run's by descriptor, and the newest checkpoint in it so far
@@ -152,7 +152,8 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
     for (;; job.attempt++) {
         const int code = run_attempt(&job);
         if (code != kExitPeer || std::isfinite(job.stop_asked)) return code;
-        if (job.folder >= 0) folder = format("/proc/self/fd/%d", job.folder);
+        const int given = folder.empty() ? take_folder(ends[1]) : -1;       // later ranks give the same folder
+        if (given >= 0) folder = format("/proc/self/fd/%d", given);
         std::string newest = folder.empty() ? "" : read_kernel_file(path_join(folder, "ckpt/latest"));
         newest.resize(std::min(newest.size(), newest.find('\n')));
         fruitless = newest != saved ? 0 : fruitless + 1;

@@ -48,7 +48,7 @@ bool is_loopback(const std::string& host);
 // In a restarted rank, to which the supervisor has given the run's folder: sets *out_dir to it and
 // *resume to "auto", and returns true; the caller must then ignore --force.
 bool follow_supervisor(std::string* out_dir, std::string* resume);
-// On rank 0: tells the supervisor the path of the run's folder, an open descriptor.
+// On rank 0: sends the descriptor of the run's folder to the supervisor.
 void give_folder(int folder);
 
 struct Comm {

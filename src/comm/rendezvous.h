@@ -1,5 +1,5 @@
-// rendezvous.h -- how ranks find each other and prove that they belong to the job. For comm.cpp and
-// tests.
+// rendezvous.h -- how ranks find each other and prove that they belong to the job. For src/comm,
+// tools/launch.cpp and tests.
 //
 // Lower ranks listen; higher ranks connect, and try again until the deadline. A connection begins
 // with three frames:
@@ -25,6 +25,7 @@
 #pragma once
 #include <array>
 #include <string>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
 #include "src/base/common.h"
@@ -96,3 +97,11 @@ std::vector<Socket> meet_peers(const Meeting& meeting, const std::vector<int>& r
 // set.
 std::string job_secret();
 Digest hmac_sha256(const std::string& key, const std::string& message);     // RFC 2104
+
+// A message of one byte with room for one descriptor: rank 0 sends the supervisor the run's folder.
+struct Gift {
+    char byte = 0;
+    iovec bytes = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {nullptr, 0, &bytes, 1, control, sizeof control, 0};
+};

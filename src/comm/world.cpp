@@ -11,12 +11,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <sys/socket.h>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/cpus.h"
-#include "src/base/file.h"
-#include "src/comm/comm.h"
+#include "src/comm/rendezvous.h"
 
 namespace {
 
@@ -184,8 +182,13 @@ bool follow_supervisor(std::string* out_dir, std::string* resume) {
 
 void give_folder(int folder) {
     const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");
-    const std::string path = link_text(format("/proc/self/fd/%d", folder));
-    if (fd && send(std::atoi(fd), path.data(), path.size(), MSG_DONTWAIT) < 0)
+    Gift gift;
+    cmsghdr* const head = CMSG_FIRSTHDR(&gift.message);
+    head->cmsg_len = CMSG_LEN(sizeof folder);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    std::memcpy(CMSG_DATA(head), &folder, sizeof folder);
+    if (fd && sendmsg(std::atoi(fd), &gift.message, MSG_DONTWAIT) < 0)
         warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
 }
 

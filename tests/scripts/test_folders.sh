@@ -14,7 +14,7 @@ END
 noflock=
 command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" && noflock=yes
 
-faults=
+faults= asleep=
 newest() { cat "$tmp/$1/ckpt/latest"; }
 has() { grep -qE -- "$2" "$1" || { echo "no line like '$2' in $1:"; tail -n 4 "$1"; return 1; }; }
 # hold RUN POINT STEP [OPTION...]: starts it in the background; it stops at the point until release.
@@ -25,6 +25,8 @@ hold() {
     LOCKSTEP_HOLD="$tmp/hold" LOCKSTEP_FAULT="rank=0,step=$step,at=$point,do=hold$faults" \
         $faulty $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/$out" "$@" >"$tmp/$out.log" 2>&1 &
     pid=$!
+    # A supervisor that is not running gets to know the folder only after it was moved or deleted.
+    if [ "$asleep" ]; then await pgrep -P $pid >/dev/null && kill -STOP $pid; fi
     await grep -q 'LOCKSTEP_FAULT fires' "$tmp/$out.log"
 }
 release() {
@@ -84,6 +86,7 @@ taken_over() {      # `new`: by another run
     faults=
     hold x fwd 10 --np 2 || return 1
     mv "$tmp/x" "$tmp/y"
+    kill -CONT $pid
     if [ "$1" = new ]; then $train $job --steps 7 --save-every 5 --out-dir "$tmp/x" >"$tmp/new.log" 2>&1 || return 1; fi
     files() { find "$tmp/x" -type f ! -name .lock -exec sha256sum {} + 2>/dev/null | sort; }
     before=$(files)
@@ -93,16 +96,19 @@ taken_over() {      # `new`: by another run
 }
 job=$(echo "$alone" | sed 's/total-batch-size 16/total-batch-size 32/')
 check "moved, and a rank is killed" restarted
+asleep=yes
 check "moved and made again by another run, and a rank is killed" taken_over new
 check "moved and not made again, and a rank is killed" taken_over none
 taken_away() {
     rm -rf "$tmp/x"
     hold x fwd 10 --np 2 || return 1
     await rm -rf "$tmp/x"
+    kill -CONT $pid
     kill_rank 1
     release 74 && [ ! -e "$tmp/x" ] && has "$tmp/x.log" 'error: .*/x .deleted.'
 }
 check "deleted, and a rank is killed" taken_away
+asleep=
 job=$alone
 
 # A run is its real folder, however it is named, and runs/last follows it. In the folder n: runs/a is the run, mine and
