@@ -13,6 +13,14 @@ for program in kernels_cpu kernels_cpu16; do
         check "$program, $isa" env LOCKSTEP_ISA="$isa" "$programs/$program"
     done
 done
+# The order is by speed: pairs of bf16 before floats on AMD's CPUs, after them on others.
+pairs_in_order() {
+    case $(sets "$programs/kernels_cpu16" | tr '\n' ' ') in
+        *avx512_bf16*avx512\ *) grep -q AuthenticAMD /proc/cpuinfo ;;
+        *avx512\ *avx512_bf16*) ! grep -q AuthenticAMD /proc/cpuinfo ;;
+    esac
+}
+check "pairs of bf16 are used where they are fast" pairs_in_order
 case $(uname -m) in x86_64) check "AMX in software is among them" test "$(sets "$programs/kernels_cpu16" |
     grep -c amx_in_software)" = 1 ;; esac
 summary
