@@ -510,8 +510,8 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ------------------------ the update, over the arena
 //
-// GPUs give the same bits for these operations, too, because the replicas' agreement depends on
-// them. So `ref64` also computes them in float, in the order that kernels.h gives.
+// These operations round in one order on every device, the one that kernels.h gives. So `ref64`
+// computes them in float and in that order, too.
 
 // Float addition is not associative: the order decides the bits. The
 // sums of 4, 2, 1 and 1 replicas that one rank holds, added by kNested,

@@ -65,9 +65,10 @@ static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k)
     else pack<false>(to, s, first, lanes, k0, k);
 }
 
-// Applies the epilogue to a tile of complete sums and
-// stores it: rows x cols of the output from (i, j) on.
-static void finish(const Matmul& m, const float* tile, int i, int rows, int j, int cols) {
+// Applies the epilogue to a tile of complete sums and stores it: rows x cols of the output from
+// (i, j) on. m is a copy, because a store of vectors could change what a reference refers to, and
+// its members would be read again after each.
+static void finish(const Matmul m, const float* tile, int i, int rows, int j, int cols) {
     const auto each = [&](const auto& f) __attribute__((always_inline)) {
         const auto vectors = [&](int n) __attribute__((always_inline)) {
             for (int r = 0; r < rows; r++)
