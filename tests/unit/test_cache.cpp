@@ -1,15 +1,10 @@
 // test_cache.cpp -- the cache of folders: where it is, entries complete or absent, makers that are killed, its limit.
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-#include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
 #include <map>
 #include "src/base/cache.h"
-#include "src/base/file.h"
 #include "tests/test.h"
 #include "tests/unit/synced.h"
 
@@ -17,39 +12,32 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;
 
-// Sets these of the variables that the cache reads, and no others, while it lives.
-struct Variables {
-    explicit Variables(const Settings& values = {}) {
-        for (const char* name : kNames)
-            if (const char* const value = getenv(name)) old[name] = value;
-        set_only(values);
-    }
-    ~Variables() { set_only(old); }
-    static void set_only(const Settings& values) {
-        for (const char* name : kNames) unsetenv(name);
-        for (const auto& [name, value] : values) setenv(name.c_str(), value.c_str(), 1);
-    }
-    static constexpr const char* kNames[] = {"LOCKSTEP_CACHE", "LOCKSTEP_CACHE_SIZE", "XDG_CACHE_HOME", "HOME",
-                                             "TMPDIR"};
-    Settings old;
-};
+// Sets these of the variables that the cache reads, and no others but TMPDIR.
+void set_only(const Settings& values) {
+    for (const char* name : {"LOCKSTEP_CACHE", "LOCKSTEP_CACHE_SIZE", "XDG_CACHE_HOME", "HOME"}) unsetenv(name);
+    for (const auto& [name, value] : values) setenv(name.c_str(), value.c_str(), 1);
+}
 
 void no_wait() { FAIL("nobody else makes it"); }
 
-void write_text(const std::string& into, const std::string& text) { write_file_atomic(into + "/text", text); }
+void write_text(const std::string& into, const std::string& text) { put(into + "/text", text); }
 
-std::string make_text(const std::string& folder, const std::string& name, const std::string& text) {
-    return cached(folder, name, [&](const std::string& into) { write_text(into, text); }, no_wait);
+std::string make_text(const std::string& folder, const std::string& name, const std::string& text,
+                      const std::function<void()>& waiting = no_wait) {
+    return cached(folder, name, [&](const std::string& into) { write_text(into, text); }, waiting);
 }
 
-void set_age(const std::string& path, int64_t seconds) {
-    const timespec times[2] = {{time_t(std::time(nullptr) - seconds), 0}, {time_t(std::time(nullptr) - seconds), 0}};
-    EXPECT(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0, "%s", path.c_str());
-}
-
-bool holds(const Folder& tmp, const std::vector<std::string>& names) { return list_directory(tmp.path) == names; }
-
-std::string listed(const Folder& tmp) { return join(list_directory(tmp.path), " "); }
+// A folder with entries, of which each has one text.
+struct Cache : Folder {
+    std::string make(const std::string& name, const std::string& text) const { return make_text(path, name, text); }
+    std::string text(const std::string& name) const { return read_file(*this / name + "/text"); }
+    std::string names() const { return join(list_directory(path), " "); }
+    void set_age(const std::string& name, int64_t seconds) const {
+        const time_t then = std::time(nullptr) - seconds;
+        const timespec times[2] = {{then, 0}, {then, 0}};
+        EXPECT(utimensat(AT_FDCWD, (*this / name).c_str(), times, 0) == 0, "%s", name.c_str());
+    }
+};
 
 // A pipe on which one process tells another something.
 struct Signal {
@@ -86,7 +74,7 @@ int end_of(pid_t pid) {
     return status;
 }
 
-// A process that begins to make the entry "e" and goes on at go.send().
+// A process that makes the entry "e": it has begun, and goes on at go.send().
 struct Maker {
     Signal begun, go;
     pid_t pid;
@@ -97,129 +85,115 @@ struct Maker {
             go.wait();
             write_text(into, "first");
         }, no_wait);
-    })) {}
+    })) {
+        begun.wait();
+    }
 };
 
-// A process that wants "e" too, and says when it begins to wait.
+// A process that wants "e", too, and waits for it.
 struct Waiter {
     Signal waits;
     pid_t pid;
     Waiter(const std::string& folder, const char* want) : pid(start([&] {
         bool told = false;
         const auto waiting = [&] {
-            if (!told) waits.send();
-            told = true;
+            if (!std::exchange(told, true)) waits.send();
         };
-        const std::string entry =
-            cached(folder, "e", [](const std::string& into) { write_text(into, "second"); }, waiting);
-        const std::string got = read_file(entry + "/text");
-        EXPECT_EQ(got, want);
-    })) {}
+        EXPECT_EQ(read_file(make_text(folder, "e", "second", waiting) + "/text"), want);
+    })) {
+        waits.wait();
+    }
 };
 
 }  // namespace
 
 TEST(made_once) {
-    const Folder tmp;
-    const Variables none;
-    EXPECT(make_text(tmp.path + "/a/b", "e", "x") == tmp.path + "/a/b/e", "the folder is made");
-    const std::string entry = make_text(tmp.path, "e", "x");
-    set_age(entry, 9000);
-    EXPECT(make_text(tmp.path, "e", "y") == entry && read_file(entry + "/text") == "x", "it is made again");
+    const Cache cache;
+    EXPECT(make_text(cache / "a/b", "e", "x") == cache / "a/b/e", "the folder is made");
+    const std::string entry = cache.make("e", "x");
+    cache.set_age("e", 9000);
+    EXPECT(cache.make("e", "y") == entry && cache.text("e") == "x", "it is made again");
     struct stat info;
     EXPECT(stat(entry.c_str(), &info) == 0 && info.st_mtime > std::time(nullptr) - 5000, "its time is the last use's");
-    EXPECT(holds(tmp, {"a", "e"}), "%s", listed(tmp).c_str());
+    EXPECT_EQ(cache.names(), "a e");
 }
 
 TEST(a_damaged_entry_is_made_anew) {
-    const Folder tmp;
-    const Variables none;
-    const std::string entry = make_text(tmp.path, "e", "whole");
-    for (const char* damaged : {"whale", "who", ""}) {
+    const Cache cache;
+    const std::string entry = cache.make("e", "whole");
+    for (const char* damaged : {"whale", "who", "", "missing"}) {
         write_text(entry, damaged);
-        EXPECT(make_text(tmp.path, "e", "whole") == entry && read_file(entry + "/text") == "whole", "%s", damaged);
+        if (damaged == std::string("missing")) unlink((entry + "/text").c_str());
+        EXPECT(cache.make("e", "whole") == entry && cache.text("e") == "whole", "%s", damaged);
     }
-    unlink((entry + "/text").c_str());
-    EXPECT(read_file(make_text(tmp.path, "e", "anew") + "/text") == "anew", "a file is missing");
-    EXPECT(holds(tmp, {"e"}), "%s", listed(tmp).c_str());
+    EXPECT_EQ(cache.names(), "e");
 }
 
 // cached and make_folder fsync what the maker writes, so that a maker need not.
 TEST(a_power_cut_loses_nothing) {
-    const Folder tmp;
-    const Variables none;
+    const Cache cache;
     const auto make = [](const std::string& into) {
         make_directories(into + "/inside");
-        for (const char* name : {"/file", "/inside/file"}) std::fclose(std::fopen((into + name).c_str(), "w"));
+        for (const char* name : {"/file", "/inside/file"}) put(into + name, "");
     };
     synced.clear();
-    expect_synced(cached(tmp.path, "e", make, no_wait));
-    make_folder(tmp.path + "/folder", make);
-    expect_synced(tmp.path);
+    expect_synced(cached(cache.path, "e", make, no_wait));
+    make_folder(cache / "folder", make);
+    expect_synced(cache.path);
 }
 
+// The other process has the entry, or makes it if the first one is killed. A wait may be broken off.
 TEST(two_at_once) {
-    const Folder tmp;
-    const Variables none;
-    const Maker maker(tmp.path);
-    maker.begun.wait();
-    EXPECT(!file_exists(tmp.path + "/e"), "half an entry is there");
-    const Waiter waiter(tmp.path, "first");
-    waiter.waits.wait();
-    maker.go.send();
-    EXPECT(end_of(maker.pid) == 0 && end_of(waiter.pid) == 0, "both have it");
-    EXPECT(holds(tmp, {"e"}), "%s", listed(tmp).c_str());
-}
-
-TEST(maker_is_killed) {
-    const Folder tmp;
-    const Variables none;
-    const Maker maker(tmp.path);
-    maker.begun.wait();
-    const Waiter waiter(tmp.path, "second");
-    waiter.waits.wait();
-    kill(maker.pid, SIGKILL);
-    EXPECT(WIFSIGNALED(end_of(maker.pid)) && end_of(waiter.pid) == 0, "the other makes it");
-    EXPECT(holds(tmp, {"e"}), "%s", listed(tmp).c_str());
+    for (const bool killed : {false, true}) {
+        const Cache cache;
+        const Maker maker(cache.path);
+        EXPECT(!file_exists(cache / "e"), "half an entry is there");
+        expect_error(kExitStopped, "stopped", [&] {
+            make_text(cache.path, "e", "another makes it", [] { die(kExitStopped, "stopped"); });
+        });
+        const Waiter waiter(cache.path, killed ? "second" : "first");
+        if (killed) kill(maker.pid, SIGKILL);
+        else maker.go.send();
+        const int end = end_of(maker.pid);
+        EXPECT((killed ? WIFSIGNALED(end) : end == 0) && end_of(waiter.pid) == 0, "killed: %d", killed);
+        EXPECT_EQ(cache.names(), "e");
+    }
 }
 
 // Many that begin and end together: each finds the entry complete, whoever makes it.
 TEST(many_at_once) {
-    const Folder tmp;
-    const Variables none;
+    const Cache cache;
     for (int round = 0; round < 5; round++) {
         std::vector<pid_t> pids;
         for (int i = 0; i < 8; i++)
             pids.push_back(start([&] {
                 for (int name = 0; name < 10; name++) {
                     const std::string own = format("e%d-%d", round, name);
-                    const auto make = [&](const std::string& into) { write_text(into, own); };
-                    const std::string got = read_file(cached(tmp.path, own, make, [] {}) + "/text");
-                    EXPECT_EQ(got, own);
+                    EXPECT_EQ(read_file(make_text(cache.path, own, own, [] {}) + "/text"), own);
                 }
             }));
         for (const pid_t pid : pids) EXPECT(end_of(pid) == 0, "round %d", round);
     }
-    EXPECT(list_directory(tmp.path).size() == 50, "%s", listed(tmp).c_str());
+    EXPECT(list_directory(cache.path).size() == 50, "%s", cache.names().c_str());
 }
 
 TEST(maker_throws) {
-    const Folder tmp;
-    const Variables none;
+    const Cache cache;
     expect_error(kExitWrite, "no room", [&] {
-        cached(tmp.path, "e", [](const std::string& into) {
+        cached(cache.path, "e", [](const std::string& into) {
             write_text(into, "half");
             die(kExitWrite, "no room");
         }, no_wait);
     });
-    EXPECT(holds(tmp, {}), "%s", listed(tmp).c_str());
-    EXPECT_EQ(read_file(make_text(tmp.path, "e", "x") + "/text"), "x");
+    EXPECT_EQ(cache.names(), "");
+    cache.make("e", "x");
+    EXPECT_EQ(cache.text("e"), "x");
 }
 
 // A folder that is no entry is made in the same way, without a mark.
 TEST(make_folder_alone) {
     const Folder tmp;
-    const std::string path = tmp.path + "/a/b";
+    const std::string path = tmp / "a/b";
     make_folder(path, [&](const std::string& into) {
         write_text(into, "x");
         EXPECT(!file_exists(path), "half a folder is there");
@@ -228,109 +202,93 @@ TEST(make_folder_alone) {
     EXPECT(list_directory(path) == std::vector<std::string>{"text"}, "only what was put in");
     expect_error(kExitWrite, "cannot rename", [&] { make_folder(path, [](const std::string&) {}); });
     expect_error(kExitBadContent, "wrong", [&] {
-        make_folder(tmp.path + "/c", [](const std::string&) { die(kExitBadContent, "wrong"); });
+        make_folder(tmp / "c", [](const std::string&) { die(kExitBadContent, "wrong"); });
     });
-    EXPECT(holds(tmp, {"a"}) && list_directory(tmp.path + "/a").size() == 1, "%s", listed(tmp).c_str());
-}
-
-TEST(wait_is_broken_off) {
-    const Folder tmp;
-    const Variables none;
-    const Maker maker(tmp.path);
-    maker.begun.wait();
-    expect_error(kExitStopped, "stopped", [&] {
-        const auto make = [](const std::string&) { FAIL("another makes it"); };
-        cached(tmp.path, "e", make, [] { die(kExitStopped, "stopped"); });
-    });
-    maker.go.send();
-    EXPECT(end_of(maker.pid) == 0 && holds(tmp, {"e"}), "%s", listed(tmp).c_str());
+    EXPECT(list_directory(tmp.path).size() == 1 && list_directory(tmp / "a").size() == 1, "nothing else");
 }
 
 // What killed makers have left goes when another entry is made. What is not the cache's stays.
 TEST(leftovers) {
-    const Folder tmp;
-    const Variables none;
-    const Maker maker(tmp.path);
-    maker.begun.wait();
+    const Cache cache;
+    const Maker maker(cache.path);
     kill(maker.pid, SIGKILL);
     end_of(maker.pid);
-    make_directories(tmp.path + "/.work-held");
-    make_directories(tmp.path + "/mine");
-    tmp.add("mine/text", "x");
-    tmp.add(".work-file", "no folder: it can be neither locked nor removed");
+    for (const char* name : {".work-held", "mine"}) make_directories(cache / name);
+    cache.add("mine/text", "x");
+    cache.add(".work-file", "no folder: it can be neither locked nor removed");
     FolderLock lock;
-    lock_folder(&lock, tmp.path + "/.work-held", "the folder", "");
-    make_text(tmp.path, "f", "x");
-    EXPECT(holds(tmp, {".work-file", ".work-held", "f", "mine"}), "%s", listed(tmp).c_str());
-    empty_cache(tmp.path);
-    EXPECT(holds(tmp, {".work-file", ".work-held", "mine"}), "%s", listed(tmp).c_str());
-    empty_cache(tmp.path + "/none");
+    lock_folder(&lock, cache / ".work-held", "the folder", "");
+    cache.make("f", "x");
+    EXPECT_EQ(cache.names(), ".work-file .work-held f mine");
+    empty_cache(cache.path);
+    EXPECT_EQ(cache.names(), ".work-file .work-held mine");
+    empty_cache(cache / "none");
 }
 
 TEST(limit) {
-    const Folder tmp;
-    const Variables set(Settings{{"LOCKSTEP_CACHE_SIZE", "2k"}});
+    const Cache cache;
+    set_only({{"LOCKSTEP_CACHE_SIZE", "2k"}});
     for (const auto& [name, age] : {std::pair{"a", 8000}, {"b", 9000}, {"c", 7000}, {"d", 100}}) {
-        make_text(tmp.path, name, std::string(1000, 'x'));
-        set_age(tmp.path + "/" + name, age);
+        cache.make(name, std::string(1000, 'x'));
+        cache.set_age(name, age);
     }
-    EXPECT(holds(tmp, {"a", "c", "d"}), "b was made when a alone was there, c when a and b were: %s",
-           listed(tmp).c_str());
-    make_text(tmp.path, "e", "x");
-    EXPECT(holds(tmp, {"c", "d", "e"}), "%s", listed(tmp).c_str());
-    setenv("LOCKSTEP_CACHE_SIZE", "1", 1);
-    make_text(tmp.path, "f", "x");
-    EXPECT(holds(tmp, {"d", "e", "f"}), "those of the last hour stay: %s", listed(tmp).c_str());
+    EXPECT_EQ(cache.names(), "a c d");      // b was made when a alone was there, c when a and b were
+    cache.make("e", "x");
+    EXPECT_EQ(cache.names(), "c d e");
+    set_only({{"LOCKSTEP_CACHE_SIZE", "1"}});
+    cache.make("f", "x");
+    EXPECT_EQ(cache.names(), "d e f");      // those of the last hour stay
     for (const char* wrong : {"x", "-1", "1T", "k", "99999999999G"}) {
-        setenv("LOCKSTEP_CACHE_SIZE", wrong, 1);
-        expect_error(kExitUsage, wrong, [&] { make_text(tmp.path, "g", "x"); });
+        set_only({{"LOCKSTEP_CACHE_SIZE", wrong}});
+        expect_error(kExitUsage, wrong, [&] { cache.make("g", "x"); });
     }
-    EXPECT(holds(tmp, {"d", "e", "f"}), "%s", listed(tmp).c_str());
+    EXPECT_EQ(cache.names(), "d e f");
+    set_only({});
 }
 
 TEST(folders) {
     const Folder tmp;
-    const std::string home = tmp.path + "/home", run = tmp.path + "/run", file = tmp.add("file", "x");
-    const std::string last = tmp.path + format("/lockstep-%u", unsigned(geteuid()));
-    make_directories(home);
-    make_directories(run);
-    const auto of = [&](const Settings& values, const std::string& otherwise = "") {
-        const Variables set(values);
-        setenv("TMPDIR", tmp.path.c_str(), 1);
+    const std::string home = tmp / "home", run = tmp / "run", file = tmp.add("file", "x"), beside = run + "/cache";
+    const std::string last = getenv("TMPDIR") + format("/lockstep-%u", unsigned(geteuid()));
+    for (const std::string& path : {home, run}) make_directories(path);
+    const auto of = [](const Settings& values, const std::string& otherwise) {
+        set_only(values);
         return cache_folder(otherwise);
     };
-    EXPECT_EQ(of({{"HOME", home}, {"XDG_CACHE_HOME", run}, {"LOCKSTEP_CACHE", home + "/own"}}), home + "/own");
-    EXPECT_EQ(of({{"HOME", home}, {"XDG_CACHE_HOME", run}}), run + "/lockstep");
-    EXPECT_EQ(of({{"HOME", home}, {"XDG_CACHE_HOME", file}}), home + "/.cache/lockstep");
-    const std::string beside = run + "/cache";
-    EXPECT(of(Settings{{"HOME", home + "/none"}}, run) == beside && !file_exists(home + "/none"), "no such HOME");
-    EXPECT(of({}, run) == beside && of(Settings{{"HOME", file}}, run) == beside, "no HOME");
-    EXPECT(of({}) == last && of({}, run + "/none") == last, "the last one");
+    const struct { Settings values; std::string otherwise, want; } rows[] = {
+        {{{"HOME", home}, {"XDG_CACHE_HOME", run}, {"LOCKSTEP_CACHE", home + "/own"}}, "", home + "/own"},
+        {{{"HOME", home}, {"XDG_CACHE_HOME", run}}, "", run + "/lockstep"},
+        {{{"HOME", home}, {"XDG_CACHE_HOME", file}}, "", home + "/.cache/lockstep"},
+        {{{"HOME", home + "/none"}}, run, beside}, {{{"HOME", file}}, run, beside}, {{}, run, beside},
+        {{}, "", last}, {{}, run + "/none", last}};
+    for (const auto& [values, otherwise, want] : rows) EXPECT_EQ(of(values, otherwise), want);
+    EXPECT(!file_exists(home + "/none"), "no such HOME");
     struct stat info;
     EXPECT(stat(last.c_str(), &info) == 0 && (info.st_mode & 077) == 0, "others may write: %o", info.st_mode);
     rmdir(last.c_str());
     EXPECT_EQ(symlink(run.c_str(), last.c_str()), 0);
-    expect_error(kExitWrite, "lockstep-", [&] { of({}); });         // a link may lead into another user's folder
+    expect_error(kExitWrite, "lockstep-", [&] { of({}, ""); });         // a link may lead into another user's folder
     for (const std::string& bad : {file, file + "/x", std::string("/proc/none")})
-        expect_error(kExitWrite, "LOCKSTEP_CACHE: ", [&] { of({{"HOME", home}, {"LOCKSTEP_CACHE", bad}}); });
+        expect_error(kExitWrite, "LOCKSTEP_CACHE: ", [&] { of({{"HOME", home}, {"LOCKSTEP_CACHE", bad}}, ""); });
+    set_only({});
 }
 
 // As a user without rights: the home is read-only, and the last folder was made by somebody else if root runs this.
 TEST(no_rights) {
     const Folder tmp;
-    const std::string home = tmp.path + "/home", run = tmp.path + "/run";
+    const std::string home = tmp / "home", run = tmp / "run";
     const bool root = geteuid() == 0;
     const unsigned user = root ? 65534 : geteuid();
-    for (const std::string& path : {home, run, tmp.path + format("/lockstep-%u", user)}) make_directories(path);
+    for (const std::string& path : {home, run, tmp / format("lockstep-%u", user)}) make_directories(path);
     chmod(tmp.path.c_str(), 0755);
     chmod(home.c_str(), 0555);
     chmod(run.c_str(), 0777);
     const pid_t pid = start([&] {
         EXPECT(!root || setuid(user) == 0, "setuid");
-        const Variables set(Settings{{"HOME", home}, {"TMPDIR", tmp.path}});
+        set_only({{"HOME", home}, {"TMPDIR", tmp.path}});
         EXPECT_EQ(cache_folder(run), run + "/cache");
         if (root) expect_error(kExitWrite, "not this user's", [&] { cache_folder(home); });
-        setenv("LOCKSTEP_CACHE", home.c_str(), 1);
+        set_only({{"LOCKSTEP_CACHE", home}});
         expect_error(kExitWrite, "LOCKSTEP_CACHE: ", [&] { cache_folder(run); });
     });
     EXPECT_EQ(end_of(pid), 0);
@@ -339,22 +297,28 @@ TEST(no_rights) {
 // An entry that may not be removed stays, and is no error.
 TEST(entries_of_others) {
     if (geteuid() != 0) SKIP("only root can make another user's files");
-    const Folder tmp;
-    const Variables set(Settings{{"LOCKSTEP_CACHE_SIZE", "1"}});
-    set_age(make_text(tmp.path, "a", "x"), 9000);
-    make_directories(tmp.path + "/.work-b");
-    chmod((tmp.path + "/.work-b").c_str(), 0700);
-    chmod(tmp.path.c_str(), 01777);
+    const Cache cache;
+    set_only({{"LOCKSTEP_CACHE_SIZE", "1"}});
+    cache.make("a", "x");
+    cache.set_age("a", 9000);
+    make_directories(cache / ".work-b");
+    chmod((cache / ".work-b").c_str(), 0700);
+    chmod(cache.path.c_str(), 01777);
     const pid_t pid = start([&] {
         EXPECT_EQ(setuid(65534), 0);
-        EXPECT_EQ(read_file(make_text(tmp.path, "a", "y") + "/text"), "x");
-        make_text(tmp.path, "c", "x");
-        empty_cache(tmp.path);
+        cache.make("a", "y");
+        EXPECT_EQ(cache.text("a"), "x");
+        cache.make("c", "x");
+        empty_cache(cache.path);
     });
-    EXPECT(end_of(pid) == 0 && holds(tmp, {".work-b", "a"}), "%s", listed(tmp).c_str());
+    EXPECT_EQ(end_of(pid), 0);
+    EXPECT_EQ(cache.names(), ".work-b a");
 }
 
 int main(int argc, char** argv) {
     alarm(300);                             // no test may hang
+    const Folder all;
+    chmod(all.path.c_str(), 0755);
+    set_only({{"TMPDIR", all.path}});
     return run_tests(argc, argv);
 }
