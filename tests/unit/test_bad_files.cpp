@@ -1,8 +1,7 @@
-// test_bad_files.cpp -- what the program says to broken and hostile files: a table of files, each given to train_gpt or
-// a tool, with the exit code and the words that must come. What each reader refuses is tested beside its own code; here
-// are some files for each, and all of those whose readers have no test of their own. It is what a user sees: one line
-// that names the file and the reason, no control bytes on the terminal, no memory by a number that a file made up, no
-// signal, no wait.
+// test_bad_files.cpp -- what the program says to broken and hostile files: one line that names the file and the reason,
+// no control bytes on the terminal, no memory by a number that a file made up, no signal, no wait. What each reader
+// refuses is tested beside its own code; here are some files for each, and all of those whose readers have no test of
+// their own.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

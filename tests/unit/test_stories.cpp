@@ -18,10 +18,10 @@ namespace {
 constexpr uint64_t kMany = 20000;
 
 // Index of the option that `text` continues with after `read`; every choice of a story can be found again this way.
-size_t next_choice(const std::string& text, const std::string& read, const Options& options) {
-    for (size_t k = 0; k < options.size(); k++)
-        if (text.compare(read.size(), options[k].text.size(), options[k].text) == 0) return k;
-    FAIL("no option continues \"%s\" as in \"%s\"", read.c_str(), text.c_str());
+size_t next_choice(std::string_view text, const std::string& read, const Options& options) {
+    for (size_t k = 0; text.starts_with(read) && k < options.size(); k++)
+        if (text.substr(read.size()).starts_with(options[k].text)) return k;
+    FAIL("no option continues \"%s\"", read.c_str());
 }
 
 std::vector<std::string> split_words(const std::string& sentence) {
@@ -153,18 +153,8 @@ std::vector<Story> enumerate_small_grammar() {
 
 // The story with this text: its bits, and where its answer lies. False if no derivation gives the text.
 bool read_story(std::string_view text, Story* story) {
-    struct NotAStory {};
-    try {
-        *story = tell_story([&](const std::string& read, const Options& options) {
-            const std::string_view rest = text.substr(0, read.size()) == read ? text.substr(read.size()) : "";
-            for (size_t k = 0; k < options.size(); k++)
-                if (rest.substr(0, options[k].text.size()) == options[k].text) return k;
-            throw NotAStory();
-        });
-    } catch (NotAStory) {
-        return false;
-    }
-    return story->text == text;
+    const auto choose = [&](const std::string& read, const Options& o) { return next_choice(text, read, o); };
+    return !fails([&] { *story = tell_story(choose); }) && story->text == text;
 }
 
 bool same(const Story& a, const Story& b) {
@@ -239,12 +229,10 @@ TEST(text_fits_its_slot_in_the_extremes) {
         for (size_t period = 1; period < 40; period++) {
             size_t count = 0;
             const Story s = tell_story([&](const std::string&, const Options& options) {
-                size_t best = 0;
                 if (rule == 1 || (rule == 2 && count++ % period == 0)) return options.size() - 1;
-                if (rule == 3 && count++ % period == 0) return size_t(0);
-                for (size_t k = 0; rule >= 2 && k < options.size(); k++)
-                    if (options[k].text.size() > options[best].text.size()) best = k;
-                return best;
+                if (rule == 0 || (rule == 3 && count++ % period == 0)) return size_t(0);
+                const auto size = [](const Option& o) { return o.text.size(); };
+                return size_t(std::ranges::max_element(options, {}, size) - options.begin());
             });
             EXPECT(s.text.size() <= kStoryBytes - 1, "%zu bytes: %s", s.text.size(), s.text.c_str());
         }
