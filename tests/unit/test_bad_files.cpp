@@ -2,51 +2,17 @@
 // no control bytes on the terminal, no memory by a number that a file made up, no signal, no wait. What each reader
 // refuses is tested beside its own code; here are some files for each, and all of those whose readers have no test of
 // their own.
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <map>
-#include <sstream>
 #include "tests/test.h"
+#include "tests/unit/program.h"
 
 namespace {
 
 const Folder folder;  // scratch
-std::string program(const char* variable, const char* otherwise) {
-    const char* p = std::getenv(variable);
-    return p ? p : otherwise;
-}
-const std::string train = program("TRAIN_GPT", "./train_gpt"), tools = program("TOOLS", "build");
-using Words = std::vector<std::string>;
+const std::string train = std::getenv("TRAIN_GPT") ? std::getenv("TRAIN_GPT") : "./train_gpt";
 
-struct End { int code; std::string said; long peak; };      // code: 128 + signal if killed; peak: bytes
-
-End run(const Words& words) {
-    std::vector<char*> args;
-    for (const std::string& w : words) args.push_back(const_cast<char*>(w.c_str()));
-    args.push_back(nullptr);
-    const int log = memfd_create("stderr", MFD_CLOEXEC);
-    std::fflush(nullptr);  // or the child has our unprinted lines too
-    const pid_t pid = fork();
-    if (pid == 0) {
-        alarm(60);  // no file may make it wait
-        dup2(log, 2);
-        if (!std::freopen("/dev/null", "w", stdout)) _exit(126);
-        execv(args[0], args.data());
-        _exit(127);
-    }
-    int status = 0;
-    rusage used = {};
-    wait4(pid, &status, 0, &used);
-    std::string said(size_t(lseek(log, 0, SEEK_END)), '\0');
-    if (pread(log, said.data(), said.size(), 0) != ssize_t(said.size())) said = "?";
-    close(log);
-    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), said, used.ru_maxrss * 1024};
-}
 std::string told(const End& e) { return format("code %d, %ld KiB: %s", e.code, e.peak >> 10, e.said.c_str()); }
 
 template <class T> std::string raw(std::initializer_list<T> values) {
@@ -101,11 +67,9 @@ std::string vocab_bpe(const std::string& lines) { return "#version: 0.2\n" + lin
 // ---------------------------------------------------------------------------------------------- ways to give a file
 
 // A run of one step.
-Words one_step(Words words, const std::string& more, const std::string& save_every = "0") {
-    std::istringstream in("--batch-size 1 --total-batch-size 16 --steps 1 --sample-every 0 --eval-every 0 " + more +
-                          " --save-every " + save_every);
-    for (std::string w; in >> w;) words.push_back(w);
-    return words;
+Words one_step(const Words& words, const std::string& more, const std::string& save_every = "0") {
+    return words_of("--batch-size 1 --total-batch-size 16 --steps 1 --sample-every 0 --eval-every 0 " + more +
+                    " --save-every " + save_every, words);
 }
 const std::string kTiny = "--seq-len 16 --layers 1 --heads 1 --channels 8 ", kLines = "--data tests/golden/lines.txt";
 

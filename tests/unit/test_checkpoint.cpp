@@ -2,7 +2,6 @@
 // flipped bits, torn saves, full disks and kills at random moments.
 #include <fcntl.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -14,6 +13,7 @@
 #include "tools/text/tokenizer.h"
 #include "tests/test.h"
 #include "tests/unit/limit.h"
+#include "tests/unit/program.h"
 #include "tests/unit/synced.h"
 
 namespace {
@@ -811,20 +811,10 @@ TEST(resolve_model_folder_says_what_is_there) {
 // ---------------------------------------------------------------------------------------------------- the tools
 
 namespace {
-struct Output { int code; std::string text; };      // of both streams
-
-Output run_tool(const std::string& arguments) {
-    const char* tools = std::getenv("TOOLS");
-    const std::string folder = tools ? tools : "build", name = arguments.substr(0, arguments.find(' '));
-    if (!file_exists(folder + "/" + name))
-        SKIP("%s/%s is not built (TOOLS names the folder)", folder.c_str(), name.c_str());
-    FILE* pipe = popen(("'" + folder + "/" + name + "'" + arguments.substr(name.size()) + " 2>&1").c_str(), "r");
-    EXPECT(pipe, "popen");
-    Output out;
-    for (int c; (c = std::fgetc(pipe)) != EOF;) out.text += char(c);
-    const int status = pclose(pipe);
-    out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return out;
+End run_tool(const std::string& arguments) {
+    Words words = words_of(arguments);
+    words[0] = tools + "/" + words[0];
+    return run(words, true);
 }
 
 // A table of calls: the exit code, what must be said, and the arguments.
@@ -832,10 +822,10 @@ struct Call { int code; std::string part, arguments; };
 void expect_outputs(const std::vector<Call>& calls) {
     for (const auto& [code, part, arguments] : calls) {
         const Row row(arguments);
-        const Output out = run_tool(arguments);
-        EXPECT(out.code == code && has(out.text, part), "code %d, want %d: %s; want ...%s...", out.code, code,
-               out.text.c_str(), part.c_str());
-        EXPECT(std::ranges::all_of(out.text, [](unsigned char c) { return c == '\n' || c >= 0x20; }),
+        const End out = run_tool(arguments);
+        EXPECT(out.code == code && has(out.said, part), "code %d, want %d: %s; want ...%s...", out.code, code,
+               out.said.c_str(), part.c_str());
+        EXPECT(std::ranges::all_of(out.said, [](unsigned char c) { return c == '\n' || c >= 0x20; }),
                "a control byte reaches the terminal");
     }
 }
@@ -1092,8 +1082,8 @@ TEST(info_names_what_it_sees) {
         for (char& c : noise) c = char(random_bits() % (i % 3 ? 256 : 3));
         const char* magic[] = {"GGUF\3", "\x93NUMPY\1", "{\"", "\x46\xd7\x34\x01", "", "[", "\x98\xd7\x34\x01"};
         const char* names[] = {"n.gguf", "n.npy", "n.json", "n.bin", "n.safetensors", "n.jsonl", "n.bpe"};
-        const Output out = run_tool("info " + dir.add(names[random_bits() % 7], magic[random_bits() % 7] + noise));
-        EXPECT(out.code == 0 || out.code == 65, "code %d: %s", out.code, out.text.c_str());
+        const End out = run_tool("info " + dir.add(names[random_bits() % 7], magic[random_bits() % 7] + noise));
+        EXPECT(out.code == 0 || out.code == 65, "code %d: %s", out.code, out.said.c_str());
     }
 }
 
