@@ -1087,13 +1087,4 @@ TEST(info_names_what_it_sees) {
     }
 }
 
-// Left behind on purpose when asked: for tests/check_transformers.py.
-TEST(write_for_transformers) {
-    const char* out = std::getenv("CHECKPOINT_OUT");
-    if (!out) SKIP("CHECKPOINT_OUT=DIR keeps a checkpoint there");
-    Sample s;
-    arena_init(s.w.data(), s.arena, 1);
-    s.save(out, 1);
-}
-
 int main(int argc, char** argv) { return run_tests(argc, argv); }
