@@ -2,7 +2,7 @@
 // arguments.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <random>
 #include <sstream>
 #include "src/ddp/reductions/reduction.h"
 #include "src/app/program.h"
@@ -14,18 +14,12 @@
 
 namespace {
 
-Options parse(const std::vector<std::string>& args, CommandLine* program = parse_options) {
+Options parse(const Words& args, CommandLine* program = parse_options) {
     std::vector<const char*> argv = {"train_gpt"};
     for (const std::string& a : args) argv.push_back(a.c_str());
     return program(int(argv.size()), argv.data());
 }
-std::vector<std::string> words(const std::string& line) {
-    std::istringstream in(line);
-    std::vector<std::string> out;
-    for (std::string w; in >> w;) out.push_back(w);
-    return out;
-}
-Options parse_line(const std::string& line) { return parse(words(line)); }
+Options parse_line(const std::string& line) { return parse(split(line)); }
 Options resolve_line(const std::string& line, bool gpu = false) {
     Options o = parse_line(line);
     resolve_options(&o, gpu);
@@ -35,11 +29,27 @@ void resolve_line_only(const std::string& line) { resolve_line(line); }
 void refused(const std::string& line, const std::string& message) {
     expect_refusals(kExitUsage, {{line, message}}, resolve_line_only);
 }
+// The options of a run that resumes one with this config.json.
+Options resumed(const std::string& line, const std::string& saved, bool gpu = false) {
+    Options o = parse_line("--resume " + line);
+    options_merge_saved(&o, saved, "runs/a/config.json");
+    resolve_options(&o, gpu);
+    return o;
+}
+// The options of a run that fine-tunes a GPT-2 of this width.
+Options with_init(const std::string& line, int channels = 48) {
+    Options o = parse_line("--init x " + line);
+    Shape shape;
+    shape.L = 2, shape.NH = channels / 16, shape.C = channels, shape.T = 1024, shape.V = 300;
+    options_take_model(&o, *all_models()[0], shape);
+    resolve_options(&o, false);
+    return o;
+}
 
 // All options, as --help lists them. own: without those that a model, an optimizer, a schedule or a reduction has.
-std::vector<std::string> option_names(bool own = false) {
+Words option_names(bool own = false) {
     std::istringstream help(help_text({}, false));
-    std::vector<std::string> names;
+    Words names;
     for (std::string line; std::getline(help, line);)
         if (line.starts_with("  --") && !(own && has(line, " (of ")))
             names.push_back(line.substr(4, line.find(' ', 4) - 4));
@@ -47,47 +57,48 @@ std::vector<std::string> option_names(bool own = false) {
     return names;
 }
 
-// A value of every option that is not its default, as typed and as it must come back.
-struct Sample { const char *name, *typed, *text; };
+// A value of every option that is not its default, as typed ("": a flag), and as config.json has it where it is neither
+// that number nor that text.
+struct Sample {
+    std::string name, typed, text = "";
+    std::string value() const { return typed.empty() ? "on" : typed; }
+    std::string saved() const {
+        if (!text.empty() || typed.empty()) return text.empty() ? "true" : text;
+        char* end;
+        std::strtod(typed.c_str(), &end);
+        return *end ? json_quote(typed) : typed;
+    }
+};
 const Sample samples[] = {
-    {"model", "gpt2", "\"gpt2\""}, {"preset", "small", "\"small\""}, {"layers", "3", "3"}, {"heads", "2", "2"},
-    {"channels", "64", "64"}, {"seq-len", "1k", "1000"}, {"vocab-size", "1000", "1000"},
-    {"dropout", "0.25", "0.25"}, {"init", "gpt2/", "\"gpt2/\""}, {"samples", "3", "3"},
-    {"task", "arc.jsonl", "\"arc.jsonl\""}, {"perplexity", "", "true"}, {"stride", "16", "16"},
-    {"lora", "16", "16"}, {"lora-alpha", "24", "24"},
-    {"lora-targets", "c_attn", "\"c_attn\""}, {"data", "a b.txt", "\"a b.txt\""},
-    {"val-data", "v.txt", "\"v.txt\""}, {"tokenizer", "bpe:512", "\"bpe:512\""},
-    {"skip-bad-lines", "3", "3"}, {"special-tokens", "", "true"},
-    {"sampler", "torch", "\"torch\""}, {"chat-template", "llama3", "\"llama3\""},
-    {"steps", "2M", "2000000"}, {"batch-size", "7", "7"},
-    {"total-batch-size", "512k", "512000"}, {"replicas", "4", "4"},
-    {"optimizer", "adamw", "\"adamw\""}, {"lr", "1.5e-3", "0.0015"},
-    {"schedule", "wsd", "\"wsd\""}, {"warmup-steps", "1e3", "1000"},
-    {"final-lr-frac", "0.05", "0.05"}, {"beta1", "0.8", "0.8"}, {"beta2", "0.999", "0.999"},
-    {"eps", "1e-6", "1e-06"}, {"weight-decay", "0", "0"}, {"grad-clip", "0.5", "0.5"},
-    {"seed", "18446744073709551615", "18446744073709551615"}, {"device", "cpu", "\"cpu\""},
-    {"dtype", "bf16", "\"bf16\""}, {"threads", "2", "2"}, {"np", "2", "2"},
-    {"max-restarts", "0", "0"}, {"elastic", "", "true"}, {"reduce", "nccl", "\"nccl\""},
-    {"overlap", "off", "false"}, {"graph", "off", "false"}, {"recompute", "2", "2"},
-    {"audit-every", "0", "0"}, {"timeout", "2.5", "2.5"},
-    {"out-dir", "runs/\"x\"", "\"runs/\\\"x\\\"\""}, {"eval-every", "11", "11"},
-    {"eval-steps", "12", "12"}, {"sample-every", "13", "13"}, {"log-every", "14", "14"},
-    {"save-every", "15", "15"}, {"save-patience", "5", "5"}, {"keep", "16", "16"},
-    {"resume", "runs/y", "\"runs/y\""}, {"force", "", "true"},
-    {"dry-run", "", "true"}, {"for", "8xh100", "\"8xh100\""},
-    {"verbose", "", "true"}, {"system", "Be kind.", "\"Be kind.\""},
-    {"prompt", "\u00c4 \n", "\"\u00c4 \\n\""}, {"temperature", "0", "0"}, {"top-k", "40", "40"},
-    {"top-p", "0.9", "0.9"}, {"max-tokens", "99", "99"}};
+    {"model", "gpt2"}, {"preset", "small"}, {"layers", "3"}, {"heads", "2"}, {"channels", "64"},
+    {"seq-len", "1k", "1000"}, {"vocab-size", "1000"}, {"dropout", "0.25"}, {"init", "gpt2/"}, {"samples", "3"},
+    {"task", "arc.jsonl"}, {"perplexity", ""}, {"stride", "16"}, {"lora", "16"}, {"lora-alpha", "24"},
+    {"lora-targets", "c_attn"}, {"data", "a b.txt"}, {"val-data", "v.txt"}, {"tokenizer", "bpe:512"},
+    {"skip-bad-lines", "3"}, {"special-tokens", ""}, {"sampler", "torch"}, {"chat-template", "llama3"},
+    {"steps", "2M", "2000000"}, {"batch-size", "7"}, {"total-batch-size", "512k", "512000"}, {"replicas", "4"},
+    {"optimizer", "adamw"}, {"lr", "1.5e-3", "0.0015"}, {"schedule", "wsd"}, {"warmup-steps", "1e3", "1000"},
+    {"final-lr-frac", "0.05"}, {"beta1", "0.8"}, {"beta2", "0.999"}, {"eps", "1e-6", "1e-06"}, {"weight-decay", "0"},
+    {"grad-clip", "0.5"}, {"seed", "18446744073709551615"}, {"device", "cpu"}, {"dtype", "bf16"}, {"threads", "2"},
+    {"np", "2"}, {"max-restarts", "0"}, {"elastic", ""}, {"reduce", "nccl"}, {"overlap", "off", "false"},
+    {"graph", "off", "false"}, {"recompute", "2"}, {"audit-every", "0"}, {"timeout", "2.5"}, {"out-dir", "runs/\"x\""},
+    {"eval-every", "11"}, {"eval-steps", "12"}, {"sample-every", "13"}, {"log-every", "14"}, {"save-every", "15"},
+    {"save-patience", "5"}, {"keep", "16"}, {"resume", "runs/y"}, {"force", ""}, {"dry-run", ""}, {"for", "8xh100"},
+    {"verbose", ""}, {"system", "Be kind."}, {"prompt", "\u00c4 \n"}, {"temperature", "0"}, {"top-k", "40"},
+    {"top-p", "0.9"}, {"max-tokens", "99"}};
 
 std::string json_of(const Options& o, const std::string& name) {
-    std::string key = name;
-    for (char& c : key)
-        if (c == '-') c = '_';
     const std::string all = options_to_json(o);
-    const Json value = parse_json(all, "config").find(key);
+    const Json value = parse_json(all, "config").find(replaced(name, '-', '_'));
     if (!value) return "absent";
-    if (value.kind() == Json::boolean) return value.text();
     return value.kind() == Json::string ? json_quote(value.text()) : value.text();
+}
+// Rows of a command line, an option and its value in config.json.
+struct Value { const char *line, *option, *value; };
+void expect_values(const std::vector<Value>& rows) {
+    for (const auto& [line, option, value] : rows) {
+        const Row row(line);
+        EXPECT_EQ(json_of(resolve_line(line), option), value);
+    }
 }
 
 }  // namespace
@@ -110,83 +121,67 @@ TEST(published_sizes) {
 }
 
 TEST(every_option_has_a_sample) {
-    std::vector<std::string> names;
-    for (const Sample& s : samples) names.push_back(s.name);
     for (const std::string& name : option_names(true))
-        EXPECT(std::count(names.begin(), names.end(), name) > 0, "--%s has no sample", name.c_str());
+        EXPECT(std::ranges::count(samples, name, &Sample::name) > 0, "--%s has no sample", name.c_str());
 }
 
 TEST(both_forms) {
     for (const Sample& s : samples) {
-        const bool one = std::string(s.name) == "optimizer";
-        EXPECT(one || json_of(Options(), s.name) != s.text, "--%s: the sample is the default: proves nothing", s.name);
-        const std::string option = std::string("--") + s.name;
-        std::string underscored = option;
-        for (size_t i = 2; i < underscored.size(); i++)
-            if (underscored[i] == '-') underscored[i] = '_';
-        for (const std::string& form : {option, underscored}) {
-            const std::vector<std::string> apart =
-                *s.typed ? std::vector<std::string>{form, s.typed} : std::vector<std::string>{form};
-            const std::vector<std::string> joined = {form + "=" + (*s.typed ? s.typed : "on")};
-            for (const std::vector<std::string>& args : {apart, joined}) {
+        const Row row(s.name);
+        EXPECT(s.name == "optimizer" || json_of(Options(), s.name) != s.saved(), "the sample is the default");
+        for (const std::string& option : {"--" + s.name, "--" + replaced(s.name, '-', '_')}) {
+            const Words apart = s.typed.empty() ? Words{option} : Words{option, s.typed};
+            for (const Words& args : {apart, Words{option + "=" + s.value()}}) {
                 const Options o = parse(args);
-                EXPECT(json_of(o, s.name) == s.text, "%s: got %s, want %s", args[0].c_str(), json_of(o, s.name).c_str(),
-                       s.text);
-                EXPECT(o.is_given(s.name) && o.given.size() == 1 && o.argv == args, "%s", s.name);
+                EXPECT_EQ(json_of(o, s.name), s.saved());
+                EXPECT(o.is_given(s.name) && o.given.size() == 1 && o.argv == args);
             }
         }
     }
 }
 
 TEST(flags_and_optional_values) {
-    EXPECT(!parse_line("--overlap off").overlap && parse_line("--overlap on").overlap, "overlap");
-    EXPECT(parse_line("--force").force && !parse_line("--force=false").force, "force");
-    EXPECT(parse_line("--resume").resume == "auto" && parse_line("--resume auto").resume == "auto", "resume");
-    EXPECT(parse_line("--resume --force").resume == "auto" &&
-               parse_line("--resume=runs/a").resume == "runs/a");
-    EXPECT_EQ(parse_line("--resume runs/a --force").resume, "runs/a");
-    EXPECT(parse_line("sample OUT --prompt -x").prompt == "-x", "a value may start with a dash");
-    EXPECT(parse({"sample", "OUT", "--prompt=--x"}).prompt == "--x", "or with two after '='");
-    const Options o = parse_line("--seed 3 sample odd--name");
-    EXPECT(o.command == "sample" && o.seed == 3, "a word");
-    EXPECT(parse({}).command == "train" && parse_line("train --seed 1").command == "train" &&
-               parse_line("eval x").command == "eval");
+    expect_values({{"--overlap on", "overlap", "true"}, {"--force=false", "force", "false"},
+                   {"--resume", "resume", "\"auto\""}, {"--resume auto", "resume", "\"auto\""},
+                   {"--resume --force", "resume", "\"auto\""}, {"--resume runs/a --force", "resume", "\"runs/a\""},
+                   {"sample OUT --prompt -x", "prompt", "\"-x\""},    // a value may start with a dash,
+                   {"sample OUT --prompt=--x", "prompt", "\"--x\""},  // or with two after '='
+                   {"--seed 3 sample odd--name", "seed", "3"}});
+    const std::pair<const char*, const char*> commands[] = {
+        {"", "train"}, {"train --seed 1", "train"}, {"--seed 3 sample odd--name", "sample"}, {"eval x", "eval"}};
+    for (const auto& [line, command] : commands) EXPECT_EQ(parse_line(line).command, command);
 }
 
 TEST(refused_arguments) {
-    refused("--lr abc", "--lr: got abc, want a number > 0");
-    refused("--perplexity", "want eval OUT");
-    refused("--task=arc.jsonl", "want eval OUT");
-    refused("--stride 3", "want eval OUT");
     for (const char* bad : {"0", "-1", "nan", "inf", "1e400", "0x10", "1e", "1e-3x", "1,5", "+1", "k", "--", "1k M"})
         expect_error(kExitUsage, "--lr: got", [&] { parse({"--lr=" + std::string(bad)}); });
     for (const char* bad : {"abc", "1e400", "-5", "99999999999999999999", "", "0x10", "nan", "1.5", "0.0001k", "1e-3",
                             " 1", "1 ", "0", "2147483648"})
-        for (const char* name : {"--layers=", "--batch-size=", "--replicas=", "--max-tokens="})
-            expect_error(kExitUsage, std::string(name, strlen(name) - 1) + ": got ",
-                         [&] { parse({name + std::string(bad)}); });
+        for (const std::string name : {"--layers", "--batch-size", "--replicas", "--max-tokens"})
+            expect_error(kExitUsage, name + ": got ", [&] { parse({name + "=" + bad}); });
     expect_error(kExitUsage, "got nothing", [&] { parse({"--lr="}); });
     const Refusals cases = {
-        {"--keep 3e9", "--keep"}, {"--seed 18446744073709551616", "--seed"}, {"--seed -1", "--seed"},
-        {"--steps 1e17", "--steps"}, {"--prompt=", "got nothing"}, {"--steps 18446744073709551615", "--steps"},
-        {"--dropout 1", "< 1"}, {"--dropout 0.99999999999", "< 1"}, {"--beta2 1.0", "< 1"},
-        {"--final-lr-frac 1.1", "from 0 to 1"}, {"--top-p 0", "<= 1"}, {"--eps 1e-40", "--eps"},
-        {"--timeout 0", "--timeout"}, {"--schedule cosin", "cosine|linear|constant|wsd"},
-        {"--dtype fp16", "auto|fp32|bf16"}, {"--device cuda", "auto|cpu|gpu"}, {"--preset gpt3", "nano"},
-        {"--overlap maybe", "on|off"}, {"--overlap", "got no value"}, {"--lr", "got no value"},
-        {"--lr --steps 3", "got no value"}, {"--out-dir=", "got nothing"}, {"--lr 1 --lr=2", "two values"},
-        {"--force --force=off", "two values"}, {"--seq_len 4 --seq-len 4", "two values"}, {"--force=1", "got 1"},
-        {"--no-lr", "unknown option --no-lr"}, {"--=3", "unknown option --"}, {"-5", "unknown option -5"},
-        {"train x", "want none"}};
+        {"--lr abc", "--lr: got abc, want a number > 0"}, {"--perplexity", "want eval OUT"},
+        {"--task=arc.jsonl", "want eval OUT"}, {"--stride 3", "want eval OUT"}, {"--keep 3e9", "--keep"},
+        {"--seed 18446744073709551616", "--seed"}, {"--seed -1", "--seed"}, {"--steps 1e17", "--steps"},
+        {"--prompt=", "got nothing"}, {"--steps 18446744073709551615", "--steps"}, {"--dropout 1", "< 1"},
+        {"--dropout 0.99999999999", "< 1"}, {"--beta2 1.0", "< 1"}, {"--final-lr-frac 1.1", "from 0 to 1"},
+        {"--top-p 0", "<= 1"}, {"--eps 1e-40", "--eps"}, {"--timeout 0", "--timeout"},
+        {"--schedule cosin", "cosine|linear|constant|wsd"}, {"--dtype fp16", "auto|fp32|bf16"},
+        {"--device cuda", "auto|cpu|gpu"}, {"--preset gpt3", "nano"}, {"--overlap maybe", "on|off"},
+        {"--overlap", "got no value"}, {"--lr", "got no value"}, {"--lr --steps 3", "got no value"},
+        {"--out-dir=", "got nothing"}, {"--lr 1 --lr=2", "two values"}, {"--force --force=off", "two values"},
+        {"--seq_len 4 --seq-len 4", "two values"}, {"--force=1", "got 1"}, {"--no-lr", "unknown option --no-lr"},
+        {"--=3", "unknown option --"}, {"-5", "unknown option -5"}, {"train x", "want none"}};
     expect_refusals(kExitUsage, cases, resolve_line_only);
     // A pasted file does not fill the screen.
-    for (const std::string& first : {std::string("--lr"), "--" + std::string(100000, 'x')}) {
+    for (const std::string& first : {std::string("--lr"), "--" + std::string(100000, 'x')})
         try {
             parse({first, std::string(100000, 'x')});
+            FAIL("it is taken");
         } catch (const Error& e) {
             EXPECT(e.message.size() < 300, "%zu", e.message.size());
         }
-    }
 }
 
 TEST(did_you_mean) {
@@ -240,7 +235,7 @@ TEST(lm_has_the_commands_only) {
     EXPECT(text.starts_with("lm ") && has(text, "\n  --prompt "), "%s", text.c_str());
     for (const char* part : {"--lr ", "--out-dir ", "Model\n  --model"})
         EXPECT(!has(text, part), "%s is in lm's help", part);
-    const Options o = parse(words("--seed 3 sample odd--name"), parse_command);
+    const Options o = parse(split("--seed 3 sample odd--name"), parse_command);
     EXPECT(o.command == "sample" && o.paths == Words{"odd--name"} && o.seed == 3, "lm sample");
     const Refusals cases = {
         {"", "got none, want sample"}, {"train", "got train, want sample"}, {"samplle", "samplle"},
@@ -248,7 +243,7 @@ TEST(lm_has_the_commands_only) {
         {"sample a --lr 3", "which takes device dtype threads seed"},
         {"eval a --prompt x", "has no effect on eval"}, {"sample a --verbose", "has no effect"},
         {"eval a --layers 3", "has no effect"}};
-    expect_refusals(kExitUsage, cases, [](const std::string& line) { parse(words(line), parse_command); });
+    expect_refusals(kExitUsage, cases, [](const std::string& line) { parse(split(line), parse_command); });
 }
 
 TEST(presets) {
@@ -264,9 +259,9 @@ TEST(presets) {
                    o.warmup_steps <= o.steps / 10, "%s", w.name);
         EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0, "%s", w.name);
     }
-    EXPECT(resolve_line("").final_lr_frac == 0.05 && resolve_line("").save_every == 240,
-           "the first and the last value of a line of a preset");
-    EXPECT(resolve_line("").preset == "nano" && resolve_line("").dtype == "auto", "a CPU's default");
+    // The first and the last value of a line of a preset; a CPU's default.
+    expect_values({{"", "final-lr-frac", "0.05"}, {"", "save-every", "240"}, {"", "preset", "\"nano\""},
+                   {"", "dtype", "\"auto\""}});
     EXPECT_EQ(resolve_line("", true).preset, "gpt2-124m");
     EXPECT_EQ(resolve_line("--dtype fp32", true).dtype, "fp32");
     for (const char* alias : {"d24", "gpt2-medium"})
@@ -277,24 +272,19 @@ TEST(presets) {
 }
 
 TEST(derived_values) {
-    EXPECT(resolve_line("--steps 100").warmup_steps == 10, "a tenth of the steps");
-    EXPECT(resolve_line("--steps 9").warmup_steps == 0 && resolve_line("--steps 0").warmup_steps == 0, "no warm-up");
-    EXPECT(resolve_line("--steps 100 --warmup-steps 100").warmup_steps == 100, "given: up to the steps");
-    const struct { int micro_batches, replicas; } cases[] = {
+    expect_values({{"--steps 100", "warmup-steps", "10"}, {"--steps 9", "warmup-steps", "0"},      // a tenth
+                   {"--steps 0", "warmup-steps", "0"}, {"--steps 100 --warmup-steps 100", "warmup-steps", "100"},
+                   {"--total-batch-size 32768 --replicas 64", "replicas", "64"},
+                   // A default total adapts to what is given, in a power of two of micro-batches.
+                   {"--batch-size 3", "total-batch-size", "3072"}, {"--seq-len 1", "total-batch-size", "4096"},
+                   {"--batch-size 100 --seq-len 1000", "total-batch-size", "100000"},
+                   {"sample x", "replicas", "0"}, {"sample x", "temperature", "0.8"}});     // it checks no batch
+    const std::pair<int, int> replicas_of[] = {
         {1, 1}, {2, 2}, {3, 1}, {4, 4}, {6, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}, {7, 1}};
-    for (const auto& c : cases) {
-        const Options o =
-            resolve_line(format("--batch-size 2 --seq-len 256 --total-batch-size %d", 512 * c.micro_batches));
-        EXPECT(o.replicas == c.replicas, "%d micro_batches: %d replicas, want %d", c.micro_batches, o.replicas,
-               c.replicas);
+    for (const auto& [micro_batches, replicas] : replicas_of) {
+        const std::string line = format("--batch-size 2 --seq-len 256 --total-batch-size %d", 512 * micro_batches);
+        EXPECT(resolve_line(line).replicas == replicas, "%d of %d micro-batches", replicas, micro_batches);
     }
-    EXPECT(resolve_line("--total-batch-size 32768 --replicas 64").replicas == 64, "more than the default");
-    // A default total adapts to what is given, in a power of two of micro-batches.
-    EXPECT_EQ(resolve_line("--batch-size 3").total_batch_size, 4 * 3 * 256);
-    EXPECT_EQ(resolve_line("--batch-size 100 --seq-len 1000").total_batch_size, 100000);
-    EXPECT_EQ(resolve_line("--seq-len 1").total_batch_size, 4096);
-    EXPECT(resolve_line("sample x").replicas == 0 && resolve_line("sample x").temperature == 0.8,
-           "sample checks no batch");
 }
 
 TEST(sizes_that_do_not_fit) {
@@ -331,8 +321,7 @@ TEST(models_and_optimizers) {
         }
         for (const ModelInfo* other : all_models())
             for (const ShapeKey& key : other->keys) {
-                bool own = false;
-                for (const ShapeKey& mine : m->keys) own |= std::string(mine.option) == key.option;
+                const bool own = std::ranges::count(m->keys, std::string_view(key.option), &ShapeKey::option);
                 const std::string value = format(" %g", std::min(8.0, key.limits.high));
                 if (!own) refused("--model " + name + " --" + key.option + value, "is no option of " + name);
             }
@@ -359,8 +348,7 @@ TEST(schedules) {
             const std::string given = format(" --%s %.17g", h.option, h.value / 2);
             EXPECT(resolve_line(line + given).hyper.at(h.option) == h.value / 2, "%s%s", line.c_str(), given.c_str());
             for (const ScheduleInfo& other : all_schedules()) {
-                bool own = false;
-                for (const Hyper& mine : other.hyper) own |= std::string(mine.option) == h.option;
+                const bool own = std::ranges::count(other.hyper, std::string_view(h.option), &Hyper::option);
                 if (!own) refused("--schedule " + other.name + given, "is no option of");
             }
         }
@@ -379,97 +367,60 @@ TEST(schedules) {
 }
 
 TEST(model_of_init) {
-    const ModelInfo& model = *all_models()[0];
-    const auto take = [&](const std::string& line) {
-        Options o = parse_line("--init x " + line);
-        Shape shape;
-        shape.L = 2, shape.NH = 3, shape.C = 48, shape.T = 512, shape.V = 300;
-        options_take_model(&o, model, shape);
-        resolve_options(&o, false);
-        return o;
-    };
-    const Options o = take("");
-    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 &&
-               o.shape.V == 300 && o.model == model.name);
-    EXPECT(take("--seq-len 64").shape.T == 64 && take("--channels 48").shape.C == 48,
-           "a shorter context, the same width");
-    for (const char* line : {"--layers 3", "--seq-len 1024", "--vocab-size 257"})
-        expect_error(kExitUsage, "as in --init x", [&] { take(line); });
+    Options o = with_init("--seq-len 512");
+    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 300 &&
+               o.model == all_models()[0]->name && o.total_batch_size == 4096);
+    const std::string once = options_to_json(o);
+    resolve_options(&o, false);
+    EXPECT(options_to_json(o) == once, "resolving twice changes nothing");
+    EXPECT(with_init("").shape.T == 1024 && with_init("--channels 48").shape.C == 48, "the same width may be given");
+    for (const char* line : {"--layers 3", "--seq-len 2048", "--vocab-size 257"})
+        expect_error(kExitUsage, "as in --init x", [&] { with_init(line); });
 }
 
 TEST(rates_of_init) {
-    const auto take = [](const std::string& line, int channels, bool init = true) {
-        Options o = parse_line((init ? "--init x " : "") + line);
-        Shape shape;
-        shape.L = 2, shape.NH = 12, shape.C = channels, shape.T = 512, shape.V = 300;
-        if (init) options_take_model(&o, *all_models()[0], shape);
-        resolve_options(&o, false);
-        return o;
-    };
     const auto is = [](double got, double want) { return std::fabs(got / want - 1) < 1e-12; };
-    for (const char* line : {"", "--preset small", "--preset gpt2-124m"})  // whatever the preset's own is
-        EXPECT(is(take(line, 768).lr, 3e-5) && is(take(line, 1536).lr, 3e-5) && is(take(line, 384).lr, 6e-5), "%s: %g",
-               line, take(line, 768).lr);
+    for (const std::string line : {"", "--preset small", "--preset gpt2-124m"}) {  // whatever the preset's own is
+        const Row row(line);
+        EXPECT(is(with_init(line, 768).lr, 3e-5) && is(with_init(line, 1536).lr, 3e-5));
+        EXPECT(is(with_init(line, 384).lr, 6e-5));
+    }
     for (const OptimizerInfo* info : all_optimizers()) {
         const std::string line = "--optimizer " + std::string(info->name);
-        EXPECT(is(take(line, 768).lr, 3e-5 * info->lr_factor), "%s: %g", info->name, take(line, 768).lr);
-        EXPECT(take(line + " --lr 7", 768).lr == 7 && take(line + " --lr 7", 768).rate_note.empty(), "a given one");
+        EXPECT(is(with_init(line, 768).lr, 3e-5 * info->lr_factor), "%s", info->name);
+        const Options given = with_init(line + " --lr 7", 768);
+        EXPECT(given.lr == 7 && given.rate_note.empty());
     }
-    EXPECT_EQ(take("", 384).rate_note,
+    EXPECT_EQ(with_init("", 384).rate_note,
               "6e-05, for fine-tuning, because of --init; --lr sets another");
-    EXPECT(take("--optimizer muon", 768).hyper.at("muon-lr") == 1e-3 &&
-               take("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3);
-    const Options without = take("--optimizer muon", 0, false);
+    EXPECT(with_init("--optimizer muon", 768).hyper.at("muon-lr") == 1e-3 &&
+               with_init("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3);
+    const Options without = resolve_line("--optimizer muon");
     EXPECT(is(without.lr, 5e-3) && without.hyper.at("muon-lr") == 0.02 && without.rate_note.empty(), "without --init");
     // A resumed run has the rate it began with, whatever chose it.
-    Options again = parse_line("--resume y");
-    options_merge_saved(&again, options_to_json(take("", 384)), "config.json");
-    resolve_options(&again, false);
+    const Options again = resumed("", options_to_json(with_init("", 384)));
     EXPECT(is(again.lr, 6e-5) && again.rate_note.empty(), "resumed: %g", again.lr);
 }
 
 TEST(saved_config_round_trip) {
-    std::vector<std::string> args = {"--resume", "runs/y"};
-    // 7 x 1000 tokens in a micro-batch: one replica. The last three are of eval.
-    const char* const without[] = {"replicas", "resume", "task", "perplexity", "stride"};
-    for (const Sample& s : samples) {
-        bool skip = false;
-        for (const char* w : without) skip |= std::string(w) == s.name;
-        if (std::string(s.name) == "total-batch-size") args.push_back("--total-batch-size=49000");
-        else if (!skip)
-            args.push_back(std::string("--") + s.name + "=" + (*s.typed ? s.typed : "on"));
-    }
+    const Words without = {"replicas", "resume", "task", "perplexity", "stride"};  // the last three are of eval
+    Words args;
+    for (const Sample& s : samples)
+        if (s.name == "total-batch-size") args.push_back("--total-batch-size=49000");  // of 7 x 1000: one replica
+        else if (!contains(without, s.name)) args.push_back("--" + s.name + "=" + s.value());
     Options o = parse(args);
     resolve_options(&o, false);
-    const std::string json = options_to_json(o);
     // A fresh process that resumes: everything but the local options comes back, to the last bit.
-    Options again = parse_line("--resume runs/y --threads 5");
-    options_merge_saved(&again, json, "config.json");
-    resolve_options(&again, true);  // the device changes nothing that is saved
+    const Options again = resumed("--threads 5", options_to_json(o), true);  // the device changes nothing that is saved
     EXPECT(options_identity(again) == options_identity(o), "\n%s\n%s", options_to_json(again).c_str(),
            options_to_json(o).c_str());
-    EXPECT(again.threads == 5 && again.np == 0 && again.out_dir.empty() && !again.force &&
-               again.timeout == 60);
-    EXPECT(again.changed.empty(), "%s", again.changed[0].c_str());
-    // What all ranks and a resumed run agree on does not depend on the place, the machine or the ranks.
-    Options elsewhere = o;
-    elsewhere.threads = 1, elsewhere.np = 4, elsewhere.out_dir = "z", elsewhere.resume = "", elsewhere.timeout = 1,
-    elsewhere.device = "gpu";
-    EXPECT(options_identity(o) == options_identity(elsewhere) &&
-               options_to_json(o) != options_to_json(elsewhere));
-    elsewhere.seed++;
-    EXPECT(options_identity(o) != options_identity(elsewhere), "seed");
+    EXPECT(again.threads == 5 && again.np == 0 && again.out_dir.empty() && !again.force && again.timeout == 60);
+    EXPECT_EQ(again.changed, Words());
 }
 
 TEST(resume_with_other_options) {
-    Options saved = resolve_line("--steps 100 --seed 7");
-    const std::string json = options_to_json(saved);
-    const auto resume = [&](const std::string& line) {
-        Options o = parse_line("--resume " + line);
-        options_merge_saved(&o, json, "runs/a/config.json");
-        resolve_options(&o, false);
-        return o;
-    };
+    const std::string json = options_to_json(resolve_line("--steps 100 --seed 7"));
+    const auto resume = [&](const std::string& line) { return resumed(line, json); };
     EXPECT(resume("--seed 7 --replicas 8 --total-batch-size 4096").changed.empty(), "the same values are fine");
     expect_error(kExitUsage,
                  "--resume: runs/a/config.json: --batch-size: got 4, the run has 2, --seed: got 8, the run has 7; "
@@ -481,9 +432,7 @@ TEST(resume_with_other_options) {
     const Options longer = resume("--steps 200 --lr 1e-3 --eval-every 5");
     EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 &&
                longer.warmup_steps == 10);
-    EXPECT(longer.changed ==
-               (std::vector<std::string>{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"}),
-           "%zu changes", longer.changed.size());
+    EXPECT_EQ(longer.changed, Words{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"});
     for (const char* line : {"--weight-decay 0.2", "--beta1 0.8", "--beta2 0.9", "--eps 1e-6", "--grad-clip 2",
                              "--final-lr-frac 0.5"}) {
         const Options o = resume(line);
@@ -498,12 +447,7 @@ TEST(resume_with_other_options) {
 }
 
 TEST(hostile_config) {
-    const auto merge = [](const std::string& json) {
-        Options o = parse_line("--resume");
-        options_merge_saved(&o, json, "config.json");
-        resolve_options(&o, false);
-        return o;
-    };
+    const auto merge = [](const std::string& json) { return resumed("", json); };
     EXPECT(merge("{}").shape.L == 4, "nothing saved: the preset");
     EXPECT(merge("{\"layers\": 0, \"heads\": 0, \"channels\": 0}").shape.L == 4, "unset values stay unset");
     EXPECT(merge("{\"unknown\": [1], \"lr\": 0.5}").lr == 0.5, "other keys are not ours");
@@ -516,27 +460,15 @@ TEST(hostile_config) {
     expect_error(kExitUsage, "--heads", [&] { merge("{\"heads\": 3}"); });
 }
 
-TEST(values_set_by_the_program_stay) {
-    Options o = parse_line("--init gpt2 --seq-len 512");
-    Shape shape;
-    shape.L = 2, shape.NH = 3, shape.C = 48, shape.T = 1024, shape.V = 50257;
-    options_take_model(&o, *all_models()[0], shape);
-    resolve_options(&o, false);
-    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 &&
-               o.shape.V == 50257 && o.total_batch_size == 4096);
-    const std::string once = options_to_json(o);
-    resolve_options(&o, false);
-    EXPECT(options_to_json(o) == once, "resolving twice changes nothing");
-}
-
+// What all ranks and a resumed run agree on does not depend on the place, the machine or the ranks.
 TEST(identity) {
-    Options o = resolve_line("--steps 10"), with_blank = o, local = o;
+    Options o = resolve_line("--steps 10"), with_blank = o, elsewhere = o;
     with_blank.data = "a b=c.txt";
-    const auto fields = options_identity(with_blank);
-    EXPECT(std::count(fields.begin(), fields.end(), std::pair<std::string, std::string>{"data", "a b=c.txt"}) == 1,
-           "the value as it is");
-    local.threads = 3, local.out_dir = "x", local.verbose = true, local.np = 2;
-    EXPECT(options_identity(o) == options_identity(local), "local options do not count");
+    EXPECT(std::ranges::count(options_identity(with_blank), std::pair<std::string, std::string>{"data", "a b=c.txt"}) ==
+               1, "the value as it is");
+    elsewhere.threads = 3, elsewhere.np = 4, elsewhere.out_dir = "z", elsewhere.resume = "x", elsewhere.timeout = 1,
+    elsewhere.device = "gpu", elsewhere.verbose = true;
+    EXPECT(options_identity(o) == options_identity(elsewhere) && options_to_json(o) != options_to_json(elsewhere));
     for (const char* line : {"--steps 11", "--steps 10 --seed 1", "--steps 10 --lr 1", "--steps 10 --eval-every 3",
                              "--steps 10 --overlap off"})
         EXPECT(options_identity(o) != options_identity(resolve_line(line)), "%s", line);
@@ -544,29 +476,20 @@ TEST(identity) {
 
 // 20,000 random argument vectors: success or Error 2, nothing else, and what resolves passes its own checks.
 TEST(random_arguments) {
-    const std::vector<std::string> names = option_names();
-    const char* const values[] = {"0",     "1",      "2",          "3",          "8",
-                                  "-1",    "64",     "1024",       "1e3",        "1e400",
-                                  "512k",  "2M",     "2147483647", "2147483648", "18446744073709551615",
-                                  "0.5",   "1e-30",  "nan",        "",           "-",
-                                  "--",    "auto",   "off",        "cpu",        "wsd",
-                                  "bpe:3", "=",      "a=b",        "\xff\xfe",   "\n",
-                                  "x",     "nano",   "gpt2-124m",  "sample",     "eval",
-                                  "train", "--help="};
-    const size_t n_values = sizeof values / sizeof *values;
-    uint64_t state = 12345;
-    const auto random = [&](size_t n) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        return size_t(state >> 33) % n;
-    };
+    const Words names = option_names(), values = {
+        "0", "1", "2", "3", "8", "-1", "64", "1024", "1e3", "1e400", "512k", "2M", "2147483647", "2147483648",
+        "18446744073709551615", "0.5", "1e-30", "nan", "", "-", "--", "auto", "off", "cpu", "wsd", "bpe:3", "=", "a=b",
+        "\xff\xfe", "\n", "x", "nano", "gpt2-124m", "sample", "eval", "train", "--help="};
+    std::mt19937 generator(12345);
+    const auto random = [&](size_t n) { return generator() % n; };
     int resolved = 0, errors = 0;
     for (int round = 0; round < 20000; round++) {
-        std::vector<std::string> args;
+        Words args;
         for (size_t k = random(6); k > 0; k--) {
             std::string name = (random(8) ? "--" : random(2) ? "-" : "--no-") + names[random(names.size())];
             if (random(10) == 0) name[random(name.size())] = char(random(256));
-            if (random(20) == 0) name = values[random(n_values)];
-            const std::string value = values[random(n_values)];
+            if (random(20) == 0) name = values[random(values.size())];
+            const std::string value = values[random(values.size())];
             if (random(2)) args.push_back(name + "=" + value);
             else {
                 args.push_back(name);
