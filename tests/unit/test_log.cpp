@@ -1,12 +1,9 @@
 // test_log.cpp -- console and metrics.jsonl: exact fields, resumes and torn lines, full disks and closed pipes.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
-#include <exception>
 #include <list>
 #include "models/shape.h"
 #include "src/base/file.h"
@@ -17,30 +14,29 @@
 
 namespace {
 
-// Points stdout (or stderr) at another descriptor for the time of f.
-void redirected(int which, int fd, const std::function<void()>& f) {
-    std::fflush(stdout);
-    const int saved = dup(which);
-    dup2(fd, which);
-    std::exception_ptr failure;
-    try {
-        f();
-    } catch (...) {
-        failure = std::current_exception();
+// Points stdout (or stderr) at another descriptor while it lives.
+struct Redirected {
+    int which, saved;
+    Redirected(int from, int to) : which(from), saved(dup(from)) {
+        std::fflush(stdout);
+        dup2(to, which);
     }
-    std::fflush(stdout);
-    dup2(saved, which);
-    close(saved);
-    if (failure) std::rethrow_exception(failure);
-}
+    ~Redirected() {
+        std::fflush(stdout);
+        dup2(saved, which);
+        close(saved);
+    }
+};
 std::string captured(int which, const std::function<void()>& f) {
-    FILE* file = std::tmpfile();
-    redirected(which, fileno(file), f);
-    std::rewind(file);
-    std::string text;
-    for (int c; (c = std::fgetc(file)) != EOF;) text += char(c);
-    std::fclose(file);
-    return text;
+    const Folder folder;
+    const std::string path = folder.add("text", "");
+    const int file = open(path.c_str(), O_WRONLY | O_APPEND);
+    {
+        const Redirected now(which, file);
+        f();
+    }
+    close(file);
+    return read_file(path);
 }
 std::string console(const std::function<void()>& f) { return captured(1, f); }
 
@@ -69,19 +65,17 @@ struct TestRun {
         r.log = std::make_unique<Log>(folder, resumed);
         r.began = now_seconds();
     }
+    // Reports steps with the losses plus, plus + 1, ...
+    void steps(int begin, int end, int plus = 0) {
+        for (int i = begin; i < end; i++) report_step(&r, step_of(i, plus + i));
+    }
 };
-void append(const std::string& path, const std::string& text) {
-    FILE* f = std::fopen(path.c_str(), "ab");
-    std::fwrite(text.data(), 1, text.size(), f);
-    std::fclose(f);
-}
-std::vector<Json> events(const std::string& path) {
+std::vector<Json> events(const std::string& folder) {
     static std::list<std::string> files;  // what they lie in
     std::vector<Json> out;
-    const std::string& text = files.emplace_back(read_file(path));
-    EXPECT(text.empty() || text.back() == '\n', "%s does not end in a line end", path.c_str());
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
-        out.push_back(parse_json(std::string_view(text).substr(at, end - at), "metrics"));
+    const std::string& text = files.emplace_back(read_file(folder + "/metrics.jsonl"));
+    EXPECT(text.empty() || text.back() == '\n', "%s does not end in a line end", folder.c_str());
+    for (std::string_view rest = text; !rest.empty();) out.push_back(parse_json(next_word(&rest, '\n'), "metrics"));
     return out;
 }
 std::string keys(const Json& object) {
@@ -106,8 +100,10 @@ TEST(events_have_the_promised_fields) {
         StepStats one = step_of(0, loss);
         one.norm = norm;
         report_step(&run.r, one);
+        EXPECT_EQ(events(tmp.path).size(), 2);  // each line is in the file at once
         run.r.peak_flops = 4096 / 0.0081 * 16250 / 0.461;
         report_step(&run.r, step_of(1, NAN, 4));
+        EXPECT_EQ(events(tmp.path).size(), 3);
         report_score(&run.r, 1, loss, NAN, true, 1);
         report_score(&run.r, 2, INFINITY, 2.5, false, 1);
         run.o.prompt = "It \"was\"";
@@ -115,7 +111,7 @@ TEST(events_have_the_promised_fields) {
         report_saved(&run.r, 2, "ckpt/step_00000002", 0.25, 1.5);
         run.r.log->sync();
     });
-    const std::vector<Json> e = events(tmp.path + "/metrics.jsonl");
+    const std::vector<Json> e = events(tmp.path);
     EXPECT_EQ(e.size(), 7);
     const std::string train = "event step loss lr grad_norm step_ms tok_s tokens mfu compute_ms comm_ms exposed_ms";
     EXPECT_EQ(keys(e[1]), train + " time");
@@ -133,17 +129,6 @@ TEST(events_have_the_promised_fields) {
     EXPECT(keys(e[6]) == "event step path stall_ms write_ms time" && e[6].get_double("stall_ms", "") == 250, "ckpt");
 }
 
-TEST(each_line_is_in_the_file_at_once) {
-    Folder tmp;
-    console([&] {
-        TestRun run(tmp.path, 10, 0);
-        for (int i = 0; i < 3; i++) {
-            report_step(&run.r, step_of(i, 1));
-            EXPECT(events(tmp.path + "/metrics.jsonl").size() == size_t(i + 1), "after step %d", i);
-        }
-    });
-}
-
 // The line of the last step: the ETA is 0.
 TEST(line_text) {
     const auto line = [](const StepStats& s, double peak) {
@@ -153,12 +138,10 @@ TEST(line_text) {
             report_step(&run.r, s);
         });
     };
-    std::string text = line(step_of(799, 2.4312), NAN);
-    EXPECT(text == "step   799/800 | loss 2.4312 | lr 9.9e-04 | norm 0.71 | 8.1 ms | 505679 tok/s | 8.2 GFLOP/s | "
-                   "eta 0:00\n", "%s", text.c_str());
-    text = line(step_of(799, 2.4312, 2), 4096 / 0.0081 * 16250 / 0.461);
-    EXPECT(has(text, "| 505679 tok/s | mfu 46.1% | comm 0.8 ms exposed 0.1 | eta 0:00"), "%s",
-           text.c_str());
+    EXPECT_EQ(line(step_of(799, 2.4312), NAN), "step   799/800 | loss 2.4312 | lr 9.9e-04 | norm 0.71 | 8.1 ms | "
+              "505679 tok/s | 8.2 GFLOP/s | eta 0:00\n");
+    const std::string of_two = line(step_of(799, 2.4312, 2), 4096 / 0.0081 * 16250 / 0.461);
+    EXPECT(has(of_two, "| 505679 tok/s | mfu 46.1% | comm 0.8 ms exposed 0.1 | eta 0:00"), "%s", of_two.c_str());
 }
 
 // Samples, steps, tokens a step, context; how the data line ends, and the warning of more than 40 passes.
@@ -217,23 +200,19 @@ TEST(plain_output) {
     const std::string text = console([&] {
         TestRun run(tmp.path, 100, 1);
         run.r.log->text("model   %d layers\x1b[2J", 4);
-        for (int i = 0; i < 100; i++) report_step(&run.r, step_of(i, 3));
+        run.steps(0, 100);
         report_score(&run.r, 100, 2.0121, 2.903, true, 1);
         report_score(&run.r, 200, 2.5, NAN, false, 1);
     });
     for (const char c : text) EXPECT(c == '\n' || (unsigned char)c >= 0x20, "control byte 0x%02x in plain output", c);
     EXPECT(text.find("model   4 layers\\x1b[2J\n") == 0, "%s", text.c_str());
     // 100 steps in no time: the first and the last.
-    EXPECT(count_of(text, "/100 | loss") == 2 && has(text, "step     0/100 |") &&
-               has(text, "step    99/100 |"), "%s", text.c_str());
-    EXPECT(has(text, "val  step 100 | loss 2.0121 | 2.9030 bpb | best\n"), "%s", text.c_str());
-    EXPECT(has(text, "val  step 200 | loss 2.5000\n"), "%s", text.c_str());
-    const std::string quiet = console([&] {
-        TestRun run("", 20, 0);
-        for (int i = 5; i < 20; i++) report_step(&run.r, step_of(i, 3));
-    });
-    EXPECT(count_of(quiet, "\n") == 2 && has(quiet, "    5/20") &&
-               has(quiet, "   19/20"), "%s", quiet.c_str());
+    EXPECT_EQ(count_of(text, "/100 | loss"), 2);
+    for (const char* part : {"step     0/100 |", "step    99/100 |", "val  step 200 | loss 2.5000\n",
+                             "val  step 100 | loss 2.0121 | 2.9030 bpb | best\n"})
+        EXPECT(has(text, part), "no %s: %s", part, text.c_str());
+    const std::string quiet = console([&] { TestRun("", 20, 0).steps(5, 20); });
+    EXPECT(count_of(quiet, "\n") == 2 && has(quiet, "    5/20") && has(quiet, "   19/20"), "%s", quiet.c_str());
 }
 
 TEST(samples_are_safe_to_print) {
@@ -247,62 +226,64 @@ TEST(samples_are_safe_to_print) {
             return "";
         });
     });
-    EXPECT(text == "sample  step 250\nMr. café \\x1b[31m\\x07\t€\\x9bx\\x7f\n\uFFFD\uFFFD[\uFFFD(\U0001F600next\n",
-           "%s", escape_control(text).c_str());
+    EXPECT_EQ(text,
+              "sample  step 250\nMr. café \\x1b[31m\\x07\t€\\x9bx\\x7f\n\uFFFD\uFFFD[\uFFFD(\U0001F600next\n");
 }
 
 TEST(resume_appends_and_cuts_torn_lines) {
     for (const std::string& torn :
          {std::string(), std::string("{\"event\":\"train\",\"st"), std::string(9000, 'x'), std::string(20, '\0')}) {
         Folder tmp;
-        const std::string path = tmp.path + "/metrics.jsonl";
+        const std::string path = tmp / "metrics.jsonl";
         console([&] {
             TestRun run(tmp.path, 20, 0);
-            for (int i = 0; i < 10; i++) report_step(&run.r, step_of(i, 10 - i));
+            run.steps(0, 10);
             for (const int step : {3, 4, 5}) report_score(&run.r, step, step, NAN, false, 1);
         });
         const std::string before = read_file(path);
-        append(path, torn);
+        put(path, before + torn);
         console([&] {
             TestRun run(tmp.path, 20, 0, true);
             EXPECT(read_file(path) == before, "torn line of %zu bytes not cut", torn.size());
             run.r.log->event(JsonLine().add("event", "resume").add("step", 4));
-            for (int i = 4; i < 8; i++) report_step(&run.r, step_of(i, 100 + i));
+            run.steps(4, 8, 100);
         });
         const Points train = losses(path, "loss"), val = losses(path, "val");
         EXPECT(train.size() == 8 && val.size() == 2, "%zu train, %zu val", train.size(), val.size());
         EXPECT(val.back().at[kSteps] == 4 && val.back().y == 4, "the score after 4 steps stays");
         for (int i = 0; i < 8; i++)
-            EXPECT(train[i].at[kSteps] == i && train[i].y == (i < 4 ? 10 - i : 100 + i), "step %d", i);
+            EXPECT(train[i].at[kSteps] == i && train[i].y == (i < 4 ? i : 100 + i), "step %d", i);
     }
     // Only a torn line, and no file at all.
-    Folder tmp;
-    append(tmp.path + "/metrics.jsonl", "{\"event\"");
+    Folder tmp, empty;
+    tmp.add("metrics.jsonl", "{\"event\"");
     console([&] { Log log(tmp.path, true); });
-    EXPECT(read_file(tmp.path + "/metrics.jsonl").empty(), "not cut");
-    Folder empty;
-    console([&] {
-        TestRun run(empty.path, 9, 0, true);
-        report_step(&run.r, step_of(3, 1));
-    });
-    EXPECT_EQ(events(empty.path + "/metrics.jsonl").size(), 1);
+    EXPECT(events(tmp.path).empty(), "not cut");
+    console([&] { TestRun(empty.path, 9, 0, true).steps(3, 4); });
+    EXPECT_EQ(events(empty.path).size(), 1);
     // A fresh run replaces what is there.
     console([&] { Log log(empty.path, false); });
-    EXPECT(read_file(empty.path + "/metrics.jsonl").empty(), "not fresh");
-    expect_error(kExitWrite, "metrics.jsonl", [&] { Log log(empty.path + "/absent", false); });
+    EXPECT(events(empty.path).empty(), "not fresh");
+    expect_error(kExitWrite, "metrics.jsonl", [&] { Log log(empty / "absent", false); });
 }
 
 TEST(reader_skips_what_is_not_an_event) {
     Folder tmp;
-    const std::string path = tmp.path + "/metrics.jsonl";
-    append(path, "\n[]\nnot "
-           "json\n{\"event\":\"train\"}\n{\"event\":\"train\",\"step\":-1,\"loss\":1}\n{\"event\":3,\"step\":1}\n{"
-           "\"step\":1}\n"
-           "{\"event\":\"train\",\"step\":0,\"loss\":3}\n{\"event\":\"train\",\"step\":1,\"loss\":null}\n{\"event\":"
-           "\"train\",\"step\":2,\"loss\":2}\n"
-           "{\"event\":\"val\",\"step\":2,\"loss\":2.5}\n{\"event\":\"train\",\"step\":2,\"loss\":1.5}\n{\"event\":"
-           "\"train\",\"step\":18446744073709551615,\"loss\":1}\n"
-           "{\"event\":\"resume\",\"step\":9223372036854775807}\n" "{\"event\":\"train\",\"step\":3,\"loss\":9}");
+    const std::string path = tmp.add("metrics.jsonl", R"(
+[]
+not json
+{"event":"train"}
+{"event":"train","step":-1,"loss":1}
+{"event":3,"step":1}
+{"step":1}
+{"event":"train","step":0,"loss":3}
+{"event":"train","step":1,"loss":null}
+{"event":"train","step":2,"loss":2}
+{"event":"val","step":2,"loss":2.5}
+{"event":"train","step":2,"loss":1.5}
+{"event":"train","step":18446744073709551615,"loss":1}
+{"event":"resume","step":9223372036854775807}
+{"event":"train","step":3,"loss":9})");
     const Points train = losses(path, "loss"), val = losses(path, "val");
     EXPECT(train.size() == 3 && val.size() == 1, "%zu train, %zu val", train.size(), val.size());
     EXPECT(train[0].y == 3 && std::isnan(train[1].y) && train[2].y == 1.5, "the later line of a step counts");
@@ -312,40 +293,36 @@ TEST(reader_skips_what_is_not_an_event) {
 // /dev/full refuses every write with ENOSPC.
 TEST(full_disk_warns_once_and_the_run_goes_on) {
     Folder tmp;
-    EXPECT_EQ(symlink("/dev/full", (tmp.path + "/metrics.jsonl").c_str()), 0);
+    EXPECT_EQ(symlink("/dev/full", (tmp / "metrics.jsonl").c_str()), 0);
     const std::string errors = captured(2, [&] {
         console([&] {
             TestRun run(tmp.path, 100, 0);
-            for (int i = 0; i < 100; i++) report_step(&run.r, step_of(i, 1));
+            run.steps(0, 100);
             run.r.log->sync();
         });
     });
-    EXPECT(count_of(errors, "\n") == 1 && has(errors, "metrics.jsonl: No space left on device"),
-           "%s", errors.c_str());
+    EXPECT(count_of(errors, "\n") == 1 && has(errors, "metrics.jsonl: No space left on device"), "%s", errors.c_str());
 }
 
 // A disk that is full for a while loses nothing, not even half a line.
 TEST(lines_wait_for_a_disk) {
     Folder tmp;
-    const std::string path = tmp.path + "/metrics.jsonl";
     rlimit old{};
     getrlimit(RLIMIT_FSIZE, &old);
     signal(SIGXFSZ, SIG_IGN);
     const std::string errors = captured(2, [&] {
         const int null = open("/dev/null", O_WRONLY);
-        redirected(1, null, [&] {
-            TestRun run(tmp.path, 30, 0);
-            report_step(&run.r, step_of(0, 1));
-            rlimit full = old;
-            full.rlim_cur = 1000;
-            setrlimit(RLIMIT_FSIZE, &full);
-            for (int i = 1; i < 20; i++) report_step(&run.r, step_of(i, 1));
-            setrlimit(RLIMIT_FSIZE, &old);
-            for (int i = 20; i < 30; i++) report_step(&run.r, step_of(i, 1));
-        });
+        const Redirected now(1, null);
+        TestRun run(tmp.path, 30, 0);
+        run.steps(0, 1);
+        const rlimit full = {1000, old.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &full);
+        run.steps(1, 20);
+        setrlimit(RLIMIT_FSIZE, &old);
+        run.steps(20, 30);
         close(null);
     });
-    const std::vector<Json> e = events(path);
+    const std::vector<Json> e = events(tmp.path);
     EXPECT(e.size() == 30 && count_of(errors, "warning") == 1, "%zu lines; %s", e.size(), errors.c_str());
     for (size_t i = 0; i < e.size(); i++) EXPECT_EQ(e[i].get_u64("step", ""), i);
 }
@@ -359,33 +336,33 @@ TEST(console_that_nobody_reads_holds_nothing_up) {
     EXPECT_EQ(write(fds[1], std::string(size_t(size), '.').data(), size_t(size)), size);
     char text[4096];
     ssize_t n = 0;
-    redirected(1, fds[1], [&] {
+    {
+        const Redirected now(1, fds[1]);
         Log log(tmp.path, false);
         for (int i = 0; i < 1000; i++) log.text("lost %d", i), log.event(JsonLine().add("event", "lost"));
         for (int left = size; left > 0; left -= int(n)) n = read(fds[0], text, sizeof text);
         log.text("read again");
-    });
+    }
     n = read(fds[0], text, sizeof text);
-    EXPECT(std::string(text, size_t(n)) == "read again\n", "%.*s", int(n), text);
+    EXPECT_EQ(std::string(text, size_t(n)), "read again\n");
     for (const int fd : fds) close(fd);
-    EXPECT_EQ(events(tmp.path + "/metrics.jsonl").size(), 1000);
+    EXPECT_EQ(events(tmp.path).size(), 1000);
 }
 
 TEST(closed_stdout_warns_once) {
     signal(SIGPIPE, SIG_IGN);
     Folder tmp;
-    int pipe_fds[2];
-    EXPECT_EQ(pipe(pipe_fds), 0);
-    close(pipe_fds[0]);
+    int fds[2];
+    EXPECT_EQ(pipe(fds), 0);
+    close(fds[0]);
     const std::string errors = captured(2, [&] {
-        redirected(1, pipe_fds[1], [&] {
-            TestRun run(tmp.path, 3, 1);
-            for (int i = 0; i < 3; i++) run.r.log->text("line %d", i), report_step(&run.r, step_of(i, 1));
-        });
+        const Redirected now(1, fds[1]);
+        TestRun run(tmp.path, 3, 1);
+        for (int i = 0; i < 3; i++) run.r.log->text("line %d", i), run.steps(i, i + 1);
     });
-    close(pipe_fds[1]);
+    close(fds[1]);
     EXPECT(count_of(errors, "\n") == 1 && has(errors, "stdout: Broken pipe"), "%s", errors.c_str());
-    EXPECT_EQ(events(tmp.path + "/metrics.jsonl").size(), 3);
+    EXPECT_EQ(events(tmp.path).size(), 3);
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }
