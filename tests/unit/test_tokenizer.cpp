@@ -56,9 +56,12 @@ static bool operator==(const Tokenizer::Merge& a, const Tokenizer::Merge& b) {
     return a.left == b.left && a.right == b.right && a.merged == b.merged;
 }
 
-static const std::string kAdded =
-    "{\"id\":256,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":"
-    "false,\"special\":true}";
+// An entry of added_tokens, and the one that is there.
+static std::string entry(int id, const std::string& text, const std::string& more = "") {
+    return format(R"({"id":%d,"content":%s%s})", id, json_quote(text).c_str(), more.c_str());
+}
+static const std::string kSpecial = R"(,"special":true)", kAdded = entry(256, "<|endoftext|>",
+    R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false)" + kSpecial);
 
 static Tokenizer small_bpe() { return tokenizer_train_bpe("abcabc abcabc abcabc ab ab xyz xyz", 262); }
 
@@ -90,34 +93,25 @@ static size_t slow_next_piece(std::string_view text) {
 }
 
 // Merges the leftmost pair of the lowest rank until there is none.
-static void slow_merge(std::vector<int>* s, const std::map<std::pair<int, int>, std::pair<int, int>>& ranks) {
-    while (true) {
-        std::pair<int, int> best = {INT32_MAX, 0};
-        size_t where = 0;
-        for (size_t i = 0; i + 1 < s->size(); i++) {
-            const auto found = ranks.find({(*s)[i], (*s)[i + 1]});
-            if (found != ranks.end() && found->second.first < best.first) best = found->second, where = i;
-        }
-        if (best.first == INT32_MAX) return;
-        (*s)[where] = best.second;
-        s->erase(s->begin() + long(where) + 1);
-    }
-}
-
 static std::vector<int> slow_encode(const Tokenizer& t, std::string_view text) {
-    std::map<std::pair<int, int>, std::pair<int, int>> ranks;
-    std::vector<int> of_byte(256), tokens;
-    for (size_t k = 0; k < t.merges.size(); k++)
-        ranks[{t.merges[k].left, t.merges[k].right}] = {int(k), t.merges[k].merged};
-    for (size_t id = 0; id < t.bytes.size(); id++)
-        if (t.bytes[id].size() == 1) of_byte[uint8_t(t.bytes[id][0])] = int(id);
-    while (!text.empty()) {
-        const size_t n = slow_next_piece(text);
+    std::map<std::pair<int, int>, size_t> ranks;
+    for (size_t k = 0; k < t.merges.size(); k++) ranks[{t.merges[k].left, t.merges[k].right}] = k;
+    std::vector<int> tokens;
+    for (size_t n; !text.empty(); text.remove_prefix(n)) {
+        n = slow_next_piece(text);
         std::vector<int> s;
-        for (const char c : text.substr(0, n)) s.push_back(of_byte[uint8_t(c)]);
-        slow_merge(&s, ranks);
+        for (const char c : text.substr(0, n))
+            s.push_back(int(std::ranges::find(t.bytes, std::string(1, c)) - t.bytes.begin()));
+        while (true) {
+            size_t best = t.merges.size(), where = 0;
+            for (size_t i = 0; i + 1 < s.size(); i++)
+                if (const auto found = ranks.find({s[i], s[i + 1]}); found != ranks.end() && found->second < best)
+                    best = found->second, where = i;
+            if (best == t.merges.size()) break;
+            s[where] = t.merges[best].merged;
+            s.erase(s.begin() + long(where) + 1);
+        }
         tokens.insert(tokens.end(), s.begin(), s.end());
-        text.remove_prefix(n);
     }
     return tokens;
 }
@@ -186,7 +180,7 @@ TEST(classes) {
            count[kNumber]);
     for (const uint32_t code : {0x1Cu, 0x1Fu, 0x200Bu, 0xFEFFu, 0x180Eu, 0x301u, 0xFFFDu, 0x10FFFFu})
         EXPECT(char_class(code) == kOther, "U+%04X", code);
-    for (const uint32_t code : {0xAAu, 0x3007u + 0u, 0xBDu, 0x2167u})
+    for (const uint32_t code : {0xAAu, 0x3007u, 0xBDu, 0x2167u})
         EXPECT(char_class(code) == (code == 0xAA ? kLetter : kNumber), "U+%04X", code);
 }
 
@@ -403,13 +397,11 @@ TEST(byte) {
 }
 
 TEST(character) {
-    const Tokenizer t = tokenizer_char(
-        "b\xc3\xa9" "a\n\xf0\x9f\x98\x80" "ab\xe6\x97\xa5");
+    const Tokenizer t = tokenizer_char("b\u00e9a\n\U0001F600ab\u65e5");
     EXPECT(t.kind == Tokenizer::character && t.vocab_size == 6 && t.eot == -1 && t.name == "char", "fields");
-    const std::vector<std::string> want = {"\n", "a", "b", "\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80"};
-    EXPECT(t.bytes == want, "sorted by code point");
-    expect_tokens(t, "ab\n\xe6\x97\xa5", {1, 2, 0, 4});
-    EXPECT_EQ(decode(t, {5, 3, 2}), "\xf0\x9f\x98\x80\xc3\xa9" "b");
+    EXPECT_EQ(t.bytes, std::vector<std::string>{"\n", "a", "b", "\u00e9", "\u65e5", "\U0001F600"});  // by code point
+    expect_tokens(t, "ab\n\u65e5", {1, 2, 0, 4});
+    EXPECT_EQ(decode(t, {5, 3, 2}), "\U0001F600\u00e9b");
     const Refusals unknown = {{"\u00e9" "ac", "byte 3 of the text: got U+0063"},
                               {"a\U0001F601", "byte 1 of the text: got U+1F601"},
                               {"ab\xff", "byte 2 of the text: got 0xff, want UTF-8"}};
@@ -508,22 +500,26 @@ static void expect_same(const Tokenizer& got, const Tokenizer& want, const std::
     EXPECT_EQ(got.own_json(), want.own_json());
 }
 
-TEST(tokenizer_json_round_trip) {
+static void expect_round_trip(const Tokenizer& t, const std::string& text) {
     const Folder f;
+    const Tokenizer back = tokenizer_load(f.add("tokenizer.json", t.to_json()));
+    expect_same(back, t, t.name);
+    EXPECT_EQ(back.name, (t.kind == Tokenizer::bpe ? f / "tokenizer.json" : "char"));
+    expect_tokens(back, text, encode(t, text));
+    EXPECT_EQ(decode(back, encode(t, text)), text);
+    expect_same(tokenizer_load(f.path), t, "from the folder");
+}
+
+TEST(tokenizer_json_round_trip) {
     std::mt19937 random(6);
     const std::string text = draw(random, 3000, kMixed),
                       letters = "\"\\/\x7f\x01\n\t\r \xc2\x80\xe2\x80\xa8\xef\xbf\xbd\xf4\x8f\xbf\xbf" +
                                 std::string(1, '\0') + "<|endoftext|>";
-    for (const Tokenizer& t : {tokenizer_byte(), tokenizer_char(letters), tokenizer_char("x"),
-                               tokenizer_train_bpe(text, 400), gpt2()}) {
-        const Tokenizer back = tokenizer_load(f.add("tokenizer.json", t.to_json()));
-        expect_same(back, t, t.name);
-        EXPECT_EQ(back.name, (t.kind == Tokenizer::bpe ? f.path + "/tokenizer.json" : "char"));
-        const std::string some = t.vocab_size == 1 ? "xx" : t.kind == Tokenizer::character ? letters : text;
-        expect_tokens(back, some, encode(t, some));
-        EXPECT(decode(back, encode(t, some)) == some, "%s", t.name.c_str());
-        expect_same(tokenizer_load(f.path), t, "from the folder");
-    }
+    expect_round_trip(tokenizer_byte(), text);
+    expect_round_trip(tokenizer_char(letters), letters);
+    expect_round_trip(tokenizer_char("x"), "xx");
+    expect_round_trip(tokenizer_train_bpe(text, 400), text);
+    expect_round_trip(gpt2(), text);
 }
 
 TEST(tokenizer_json_of_others) {
@@ -531,32 +527,25 @@ TEST(tokenizer_json_of_others) {
     const Tokenizer t = small_bpe();
     const std::string json = t.to_json();
     const auto load = [&](const std::string& s) { return tokenizer_load(f.add("t.json", s)); };
-    // Merges as pairs.
     std::string pairs = json.substr(0, json.find("\"merges\":[")) + "\"merges\":[";
     const Json parsed = parse_json(json, "json");
-    for (JsonItems i(parsed.find("model").find("merges")); i.next();) {
-        const std::string m = i.value.text();
-        const size_t space = m.find(' ');
-        pairs += (pairs.back() == '[' ? "[" : ",[") + json_quote(m.substr(0, space)) + "," +
-                 json_quote(m.substr(space + 1)) + "]";
-    }
+    for (JsonItems i(parsed.find("model").find("merges")); i.next();)
+        pairs += (pairs.back() == '[' ? "[" : ",[") + replaced(json_quote(i.value.text()), " ", "\",\"") + "]";
     expect_same(load(pairs + "]}}"), t, "merges as pairs");
-    expect_same(load(replaced(json, "\"type\":\"BPE\",", "")), t, "model without a type");
-    expect_same(load(replaced(json, "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true",
-                              "\"add_prefix_space\":false,\"trim_offsets\":true")), t, "use_regex by default");
-    expect_same(load("\n \t" + json), t, "white space before");
-    // <|endoftext|> only in added_tokens; another name for it; several special tokens; none.
-    expect_same(load(replaced(json, "\"<|endoftext|>\":256,", "")), t, "not in the vocabulary");
-    const Tokenizer named = load(replaced(replaced(json, kAdded, "{\"id\":256,\"content\":\"</s>\",\"special\":true}"),
-                                          "\"<|endoftext|>\":256,", ""));
+    // A model without a type; use_regex by default; white space before; the end of text only in added_tokens.
+    const std::string of_end = R"("<|endoftext|>":256,)";
+    for (const auto& [from, to] : Refusals{{R"("type":"BPE",)", ""}, {R"(,"use_regex":true)", ""}, {"{", "\n \t{"},
+                                           {of_end, ""}})
+        expect_same(load(replaced(json, from, to)), t, from);
+    // Another name for it; several special tokens; none.
+    const Tokenizer named = load(replaced(replaced(json, kAdded, entry(256, "</s>", kSpecial)), of_end, ""));
     EXPECT(named.eot == 256 && named.added[0].text == "</s>" && named.bytes[256].empty(), "</s>");
     expect_same(load(named.to_json()), named, "</s> again");
-    const Tokenizer two = load(replaced(json, kAdded, "{\"id\":262,\"content\":\"<pad>\",\"special\":true}," + kAdded));
-    EXPECT(two.eot == 256 && two.vocab_size == 263 && two.bytes[262].empty() &&
-               two.added.size() == 2);
+    const Tokenizer two = load(replaced(json, kAdded, entry(262, "<pad>", kSpecial) + "," + kAdded));
+    EXPECT(two.eot == 256 && two.vocab_size == 263 && two.bytes[262].empty() && two.added.size() == 2);
     expect_same(load(two.to_json()), two, "two again");
     EXPECT(load(replaced(replaced(two.to_json(), "\"content\":\"<|endoftext|>\"", "\"content\":\"<bos>\""),
-                         "\"<|endoftext|>\":256", "\"<bos>\":256")) .eot == -1, "none of two");
+                         "\"<|endoftext|>\":256", "\"<bos>\":256")).eot == -1, "none of two");
     EXPECT_EQ(load(replaced(replaced(json, kAdded, ""), "\"<|endoftext|>\":256", "\"qqq\":256")).eot, -1);
 }
 
@@ -581,18 +570,14 @@ TEST(json_of_a_trained_model) {
     EXPECT_EQ(tokenizer_json_of_model(tokenizer_char("abc")), tokenizer_char("abc").to_json());
 }
 
-static std::string token(int id, const std::string& text, const std::string& more) {
-    return format("{\"id\":%d,\"content\":%s%s}", id, json_quote(text).c_str(), more.c_str());
-}
-
 TEST(added_tokens) {
     const Folder f;
-    const std::string json = small_bpe().to_json(), special = ",\"special\":true";
-    const auto load = [&](const std::string& list) {
-        return tokenizer_load(f.add("t.json", replaced(json, kAdded, kAdded + list)));
+    const std::string json = small_bpe().to_json();
+    const auto load = [&](const std::vector<std::string>& entries) {
+        return tokenizer_load(f.add("t.json", replaced(json, kAdded, kAdded + "," + join(entries, ","))));
     };
-    const Tokenizer t = load("," + token(262, "<a>", "") + "," + token(263, "<a><b>", ",\"normalized\":false") + "," +
-                             token(264, "<x>", special) + "," + token(300, " ", "") + "," + token(299, "\u65e5", ""));
+    const Tokenizer t = load({entry(262, "<a>"), entry(263, "<a><b>", R"(,"normalized":false)"),
+                              entry(264, "<x>", kSpecial), entry(300, " "), entry(299, "\u65e5")});
     EXPECT(t.vocab_size == 301 && t.bytes[262] == "<a>" && t.bytes[264].empty() && t.bytes[270].empty() &&
                t.bytes[300] == " " && t.bytes[299] == "\u65e5" && t.eot == 256, "ids may be left out");
     expect_tokens(t, "<a><b><a><", {263, 262, '<'});                    // the longest
@@ -605,16 +590,13 @@ TEST(added_tokens) {
     EXPECT_EQ(special_ones, std::vector{264, 257, 256, int('<'), int('a')});
     EXPECT_EQ(decode(t, encode(t, "<x><|endoftext|> <a>")), "<x><|endoftext|> <a>");
     // What is not normalized is found first, and the split sees the end of a text between.
-    const std::string normalized = ",\"normalized\":true";
-    const Tokenizer two = load("," + token(262, "zq!", normalized) + "," + token(263, "q!?", ""));
-    expect_tokens(two, "zq!?zq!", {'z', 263, 262});
-    const Tokenizer end = load("," + token(262, "<e>", ""));
-    expect_tokens(end, "a\t\t<e>", {'a', '\t', '\t', 262});
+    expect_tokens(load({entry(262, "zq!", R"(,"normalized":true)"), entry(263, "q!?")}), "zq!?zq!", {'z', 263, 262});
+    expect_tokens(load({entry(262, "<e>")}), "a\t\t<e>", {'a', '\t', '\t', 262});
     // The end of text by its name.
-    const std::string llama = token(262, "<|begin_of_text|>", special) + "," + token(263, "<|end_of_text|>", special);
+    const std::string llama = entry(262, "<|begin_of_text|>", kSpecial) + "," + entry(263, "<|end_of_text|>", kSpecial);
     const std::string of_llama = replaced(replaced(json, kAdded, llama), "\"<|endoftext|>\":256", "\"abx\":256");
     EXPECT(tokenizer_load(f.add("t.json", of_llama)).eot == 263, "Llama 3's end of text");
-    EXPECT(load("," + token(262, "<|im_end|>", special)).eot == 256, "Qwen's end of text");
+    EXPECT(load({entry(262, "<|im_end|>", kSpecial)}).eot == 256, "Qwen's end of text");
     // Of a text in chunks, the tokens come in the same order.
     std::string large;
     while (large.size() < 3000000) large += "abc <a> xyz ab ";
@@ -662,25 +644,19 @@ TEST(added_tokens_at_random) {
     }
 }
 
-// Many names, of which each begins like the text everywhere, and the text takes as many comparisons as characters.
+// Many names, of which each begins like the text everywhere, and names of 3,000 lengths that begin with each other: the
+// text takes as many comparisons as characters.
 TEST(many_added_tokens) {
-    std::vector<std::string> names;
-    for (int i = 0; i < 20000; i++) names.push_back(format("<token_%d>", i));
-    const Tokenizer t = with_added(names);
-    std::string text;
+    std::vector<std::string> many, nested;
+    for (int i = 0; i < 20000; i++) many.push_back(format("<token_%d>", i));
+    for (size_t i = 1; i <= 3000; i++) nested.push_back(std::string(i, 'a'));
+    std::string text, letters;
     while (text.size() < 4000000) text += "<token_";
-    EXPECT(encode(t, text + names[7]).back() == 257 + 7 && encode(t, text).size() == text.size(), "tokens");
-}
-
-// Names that begin with each other, of 3,000 lengths.
-TEST(nested_added_tokens) {
-    std::vector<std::string> names;
-    for (size_t i = 1; i <= 3000; i++) names.push_back(std::string(i, 'a'));
-    const Tokenizer t = with_added(names);
-    std::string text;
-    while (text.size() < 1000000) text += "ab";
-    const std::vector<int> tokens = encode(t, text);
-    EXPECT(tokens.size() == text.size() && tokens[0] == 257 && tokens[1] == 'b', "tokens");
+    while (letters.size() < 1000000) letters += "ab";
+    const Tokenizer t = with_added(many);
+    EXPECT(encode(t, text + many[7]).back() == 257 + 7 && encode(t, text).size() == text.size(), "tokens");
+    const std::vector<int> tokens = encode(with_added(nested), letters);
+    EXPECT(tokens.size() == letters.size() && tokens[0] == 257 && tokens[1] == 'b', "tokens");
 }
 
 TEST(files_are_kept) {
@@ -698,9 +674,9 @@ TEST(files_are_kept) {
 // Which tokens stand around a document. The values are those of transformers 4.44: tokenizer("ab").input_ids[0] or
 // none, tokenizer.eos_token_id, and what generate stops at.
 TEST(tokens_around_a_document) {
-    const std::string names[] = {"<s>", "</s>", "<|im_end|>", "<pad>"};     // 262 to 265
+    const char* const names[] = {"<s>", "</s>", "<|im_end|>", "<pad>"};     // 262 to 265
     std::string added;
-    for (int i = 0; i < 4; i++) added += "," + token(262 + i, names[i], ",\"special\":true");
+    for (int i = 0; i < 4; i++) added += "," + entry(262 + i, names[i], kSpecial);
     const std::string json = replaced(small_bpe().to_json(), kAdded, kAdded + added);
     const auto item = [](const std::string& name) {
         return "{\"SpecialToken\":{\"id\":\"" + name + "\",\"type_id\":0}}";
