@@ -54,13 +54,12 @@ JsonLine resume(int step) { return JsonLine().add("event", "resume").add("step",
 TEST(records_have_the_known_bytes) {
     // tensorflow/core/util/event.proto and torch.utils.tensorboard give these.
     const std::string scalar("\x09\0\0\0\0\0\0\0\x40\x10\x07\x2a\x13\x0a\x11\x0a\x0atrain/loss\x15\0\0\xc0\x3f", 32);
-    const std::string line = event_record("{\"event\":\"train\",\"step\":7,\"loss\":1.5,\"time\":2}");
-    EXPECT_EQ(messages(line), std::vector{scalar});
+    EXPECT_EQ(messages(event_record("{\"event\":\"train\",\"step\":7,\"loss\":1.5,\"time\":2}")), std::vector{scalar});
     const std::string text("\x09\0\0\0\0\0\0\0\x40\x2a\x27\x0a\x25\x0a\x06sample\x4a\x08\x0a\x06\x0a\x04text\x42\x11"
                            "\x08\x07\x12\x04\x12\x02\x08\x01\x42\x07    a\"b", 50);
     EXPECT(messages(event_record("{\"event\":\"sample\",\"step\":0,\"prompt\":\"a\",\"text\":\"\\\"b\",\"time\":2}")) ==
                std::vector{text}, "a text");
-    EXPECT(event_record("{\"event\":\"done\",\"step\":7,\"time\":2}").empty(), "nothing to show");
+    EXPECT_EQ(event_record("{\"event\":\"done\",\"step\":7,\"time\":2}"), "");
     Folder tmp;
     tmp.add("metrics.jsonl", "");
     const std::string file = read_file(write_event_file(tmp.path, event_records("")));
@@ -124,10 +123,9 @@ TEST(no_step_twice_after_resumes) {
 // Runs f with files of at most this many bytes.
 static void limited(rlim_t bytes, const std::function<void()>& f) {
     signal(SIGXFSZ, SIG_IGN);
-    rlimit old{}, small{};
+    rlimit old{};
     getrlimit(RLIMIT_FSIZE, &old);
-    small = old;
-    small.rlim_cur = bytes;
+    const rlimit small = {bytes, old.rlim_max};
     setrlimit(RLIMIT_FSIZE, &small);
     f();
     setrlimit(RLIMIT_FSIZE, &old);
@@ -140,9 +138,9 @@ TEST(a_full_disk_loses_no_record) {
     EventFile events(tmp.path);
     for (int i = 1; i < 30; i++) log.event(train(i));
     limited(900, [&] { EXPECT(events.follow() == EFBIG, "a write that failed"); });
-    EXPECT(read_file(event_files(tmp.path)[0]).size() == 900, "written as far as the disk took it");
+    EXPECT_EQ(read_file(event_files(tmp.path)[0]).size(), 900);  // as far as the disk took it
     log.event(train(30));
-    EXPECT(events.follow() == 0, "the disk has room again");
+    EXPECT_EQ(events.follow(), 0);
     EXPECT(steps(tmp.path, "train/loss").ends_with(" 28 29 30 "), "%s", steps(tmp.path, "train/loss").c_str());
 }
 
@@ -150,14 +148,7 @@ TEST(a_file_that_cannot_be_made_stops_nothing) {
     Folder tmp;
     Log log(tmp.path, false);
     for (int i = 0; i < 20; i++) log.event(train(i));
-    limited(300, [&] {
-        try {
-            EventFile events(tmp.path);
-            EXPECT(false, "it was made");
-        } catch (const Error& e) {
-            EXPECT(e.code == kExitWrite, "code %d: %s", e.code, e.message.c_str());
-        }
-    });
+    limited(300, [&] { expect_error(kExitWrite, "", [&] { EventFile events(tmp.path); }); });
     EXPECT(event_files(tmp.path).empty(), "nor does a part of it stay");
     log.event(train(20));
     RunLog read(tmp.path);

@@ -275,14 +275,6 @@ TEST(gpt2_as_the_slow_reference) {
     for (const std::string& text : {all, letters, std::string(1000, 'a')}) expect_tokens(t, text, slow_encode(t, text));
 }
 
-TEST(tinyshakespeare) {
-    const std::string text = read_file(shared_file("tinyshakespeare.txt"));
-    const Tokenizer t = tokenizer_load(shared_file("gpt2_vocab.bpe"));  // with an empty cache
-    const std::vector<int> train = encode(t, text.substr(0, 1003854)), val = encode(t, text.substr(1003854));
-    EXPECT(train.size() == 301966 && val.size() == 36059, "%zu, %zu", train.size(), val.size());
-    EXPECT_EQ(decode(t, train) + decode(t, val), text);
-}
-
 TEST(a_megabyte_without_a_break) {
     const Tokenizer& t = gpt2();
     std::mt19937 random(3);
