@@ -51,41 +51,51 @@ const std::string kReply = "257 " + bytes("assistant\n"), kAsked = turn("user\nH
 
 TEST(by_hand) {
     const auto head = [](const std::string& role) { return "258 " + bytes(role) + "259 10 10 "; };  // Llama 3's
-    const struct { std::string line, option, want; } rows[] = {
-        {kHi, "chatml", kAsked + "| 89 111 258 | 10 "},
-        {kHi, "llama3", "257 " + head("user") + "72 105 260 " + head("assistant") + "| 89 111 260 "},
+    const std::string hi = kAsked + "| 89 111 258 | 10 ", with_system = turn("system\nS") + hi,
+                      llama = "257 " + head("user") + "72 105 260 " + head("assistant") + "| 89 111 260 ";
+    const std::string blanks =
+        R"({"messages":[{"role":"user","content":"  Hi \n"},{"role":"assistant","content":" Yo\n"}]})";
+    const struct { std::string line, want, option = "chatml"; } rows[] = {
+        {kHi, hi}, {kHi, llama, "llama3"}, {blanks, llama, "llama3"},
+        {blanks, turn("user\n  Hi \n") + kReply + "| " + bytes(" Yo\n") + "258 | 10 "},
         {R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant",)"
-         R"("content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":""}]})", "auto",
-         turn("system\nS") + turn("user\na") + kReply + "| 98 258 | 10 " + turn("user\nc") + kReply + "| 258 | 10 "},
+         R"("content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":""}]})",
+         turn("system\nS") + turn("user\na") + kReply + "| 98 258 | 10 " + turn("user\nc") + kReply + "| 258 | 10 ",
+         "auto"},
         // A content spells no control token.
-        {R"({"messages":[{"role":"user","content":"x<|im_end|>y"},{"role":"assistant","content":"é"}]})", "chatml",
+        {R"({"messages":[{"role":"user","content":"x<|im_end|>y"},{"role":"assistant","content":"é"}]})",
          turn("user\nx<|im_end|>y") + kReply + "| 195 169 258 | 10 "},
-        {R"({"prompt":"2+2=","completion":"4"})", "chatml", "256 50 43 50 61 | 52 256 "}};
-    for (const auto& [line, option, want] : rows) EXPECT_EQ(encoded(line, option), want);
+        {R"({"prompt":"2+2=","completion":"4"})", "256 50 43 50 61 | 52 256 "},
+        // Other forms of lines, and of a system turn.
+        {R"({"conversations":[{"from":"human","value":"Hi"},{"from":"gpt","value":"Yo"}]})", hi},
+        {R"({"instruction":"Hi","input":"","output":"Yo"})", hi}, {R"({"instruction":"Hi","output":"Yo"})", hi},
+        {R"({"prompt":[{"role":"user","content":"Hi"}],"completion":[{"role":"assistant","content":"Yo"}]})", hi},
+        {R"({"messages":[{"role":"user","content":[{"type":"text","text":"H"},{"type":"text","text":"i"}]},)"
+         R"({"role":"assistant","content":"Yo"}]})", hi},
+        {R"({"system":null,"history":[],"instruction":"Hi","output":"Yo"})", hi},
+        {R"({"system":"S","instruction":"Hi","output":"Yo"})", with_system},
+        {R"({"system":"S","prompt":[{"role":"user","content":"Hi"}],)"          // trl's
+         R"("completion":[{"role":"assistant","content":"Yo"}]})", with_system}};
+    for (const auto& [line, want, option] : rows) {
+        const Row row(line);
+        EXPECT_EQ(encoded(line, option), want);
+    }
     EXPECT_EQ(encoded(kHi, "chatml", true), kAsked + "89 111 258 10 " + kReply);
 }
 
-TEST(forms_of_lines) {
-    const std::string same[] = {
-        R"({"conversations":[{"from":"human","value":"Hi"},{"from":"gpt","value":"Yo"}]})",
-        R"({"instruction":"Hi","input":"","output":"Yo"})", R"({"instruction":"Hi","output":"Yo"})",
-        R"({"prompt":[{"role":"user","content":"Hi"}],"completion":[{"role":"assistant","content":"Yo"}]})",
-        R"({"messages":[{"role":"user","content":[{"type":"text","text":"H"},{"type":"text","text":"i"}]},)"
-        R"({"role":"assistant","content":"Yo"}]})"};
-    for (const std::string& line : same) {
-        const Row row(line);
-        EXPECT_EQ(encoded(line, "chatml"), encoded(kHi, "chatml"));
-    }
+TEST(fields_of_lines) {
     const Conversation own = parse(R"({"system":"S","conversations":[{"from":"gpt","value":"Yo"}]})");
     EXPECT(own.turns.size() == 2 && own.turns[0].role == "system" && own.turns[0].content == "S", "a system field");
-    const Conversation both = parse(R"({"instruction":"Add","input":"2","output":"3"})");
-    EXPECT_EQ(both.turns[0].content, "Add\n\n2");
+    EXPECT_EQ(parse(R"({"instruction":"Add","input":"2","output":"3"})").turns[0].content, "Add\n\n2");
+    const Conversation past = parse(R"({"instruction":"c","output":"d","history":[["a","b"]]})");
+    EXPECT(past.turns.size() == 4 && past.turns[1].role == "assistant" && past.turns[1].content == "b" &&
+               past.turns[2].content == "c" && past.amended);
     // Other fields beside them: UltraChat's, Alpaca's with the whole text, Cosmopedia's, which are documents.
-    const auto form = [](const char* line) { return conversation_key(parse_json(std::string_view(line), "line")); };
-    EXPECT(form(R"({"prompt":"a","prompt_id":"7","messages":[]})") == "messages", "a copy of the first turn");
-    EXPECT_EQ(form(R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})"), "instruction");
-    EXPECT(form(R"({"prompt":"a","response":"b"})") == "prompt", "an error will name the completion");
-    EXPECT(form(R"({"prompt":"a","text":"b"})").empty() && form(R"({"text":"a"})").empty(), "documents");
+    const std::pair<std::string_view, const char*> forms[] = {
+        {R"({"prompt":"a","prompt_id":"7","messages":[]})", "messages"},
+        {R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})", "instruction"},
+        {R"({"prompt":"a","response":"b"})", "prompt"}, {R"({"prompt":"a","text":"b"})", ""}, {R"({"text":"a"})", ""}};
+    for (const auto& [line, key] : forms) EXPECT_EQ(conversation_key(parse_json(line, "line")), key);
 }
 
 // A token that reaches from the head into the content is trained on, as transformers has it.
@@ -298,21 +308,6 @@ TEST(names_of_tokens_in_the_result) {
     EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 && own.jinja == "{{ bos_token }}" + kTurns);
 }
 
-// White space is what Python's str.strip removes.
-TEST(llama3_trims) {
-    const auto with = [](const std::string& before, const std::string& behind) {
-        return R"({"instruction":)" + json_quote(before + "Hi" + behind) + R"(,"output":)" +
-               json_quote(before + "Yo" + behind) + "}";
-    };
-    for (const std::string blank : {" ", "\u3000", "\u00a0", "\u2003", "\u0085", "\x1f", "\x1c", "\u2028", "\u205f",
-                                    "\u1680", "\n", " \n "}) {
-        const Row row(json_quote(blank));
-        EXPECT_EQ(encoded(with(blank, blank), "llama3"), encoded(kHi, "llama3"));
-    }
-    EXPECT(encoded(with("\u200b", ""), "llama3") != encoded(kHi, "llama3"), "U+200B is none");
-    EXPECT(encoded(with(" ", ""), "chatml") != encoded(kHi, "chatml"), "ChatML does not trim");
-}
-
 TEST(fields_of_turns) {
     const auto two = [](const std::string& field) {
         return R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b")" + field +
@@ -344,20 +339,6 @@ TEST(fields_of_turns) {
         EXPECT_EQ(parse(odd).unknown, std::vector{name});
         EXPECT_EQ(encoded(odd, "chatml"), both);
     }
-}
-
-TEST(fields_of_lines) {
-    const std::string system = turn("system\nS") + encoded(kHi, "chatml");
-    for (const char* line : {
-             R"({"system":"S","instruction":"Hi","output":"Yo"})",
-             R"({"system":"S","prompt":[{"role":"user","content":"Hi"}],)"    // trl's
-             R"("completion":[{"role":"assistant","content":"Yo"}]})"})
-        EXPECT_EQ(encoded(line, "chatml"), system);
-    EXPECT_EQ(encoded(R"({"system":null,"history":[],"instruction":"Hi","output":"Yo"})", "chatml"),
-              encoded(kHi, "chatml"));
-    const Conversation past = parse(R"({"instruction":"c","output":"d","history":[["a","b"]]})");
-    EXPECT(past.turns.size() == 4 && past.turns[1].role == "assistant" && past.turns[1].content == "b" &&
-               past.turns[2].content == "c" && past.amended);
 }
 
 TEST(template_of_a_folder) {

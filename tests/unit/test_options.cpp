@@ -106,18 +106,18 @@ void expect_values(const std::vector<Value>& rows) {
 // Those of other models and optimizers have the tests of random arguments.
 // Parameters as transformers counts them (GPT-2, SmolLM2, Llama 3.2, Qwen2.5, Qwen3); those of llama-124m by hand.
 TEST(published_sizes) {
-    const struct { const char* preset; size_t parameters; } published[] = {
+    const std::pair<std::string, size_t> published[] = {
         {"gpt2-124m", 124439808}, {"gpt2-350m", 354823168}, {"gpt2-774m", 774030080}, {"gpt2-1558m", 1557611200},
         {"smollm2-135m", 134515008}, {"smollm2-360m", 361821120}, {"llama3.2-1b", 1235814400},
         {"qwen2.5-0.5b", 494032768}, {"qwen3-0.6b", 596049920}, {"llama-124m", 124730880}};
-    for (const auto& p : published) {
-        Options o = resolve_line(std::string("--preset ") + p.preset);
+    for (const auto& [preset, parameters] : published) {
+        const Row row(preset);
+        Options o = resolve_line("--preset " + preset);
         set_vocabulary(&o.shape, o.vocabulary);
-        const size_t got = count_parameters(find_model(o.model)->tensors(o.shape));
-        EXPECT(got == p.parameters, "%s: got %zu, want %zu", p.preset, got, p.parameters);
+        EXPECT_EQ(count_parameters(find_model(o.model)->tensors(o.shape)), parameters);
     }
     for (const char* none : {"", "--preset small", "--preset gpt2-124m --init x"})
-        EXPECT(resolve_line(none).vocabulary == 0, "%s: got %d, want 0", none, resolve_line(none).vocabulary);
+        EXPECT_EQ(resolve_line(none).vocabulary, 0);
 }
 
 TEST(every_option_has_a_sample) {
@@ -212,7 +212,7 @@ TEST(did_you_mean) {
 TEST(help_and_version) {
     const auto help = [](const std::string& line) {
         const Options o = parse_line(line);
-        EXPECT(o.command == "help", "%s: %s", line.c_str(), o.command.c_str());
+        EXPECT_EQ(o.command, "help");
         return help_text(o, false);
     };
     const std::string text = help("--help");
@@ -223,7 +223,7 @@ TEST(help_and_version) {
         EXPECT(has(text, part), "%s", part);
     const std::string big = help("--preset d12 -h");
     EXPECT(has(big, "(default 18865)") && !has(big, "(default 0.005)"), "--preset d12");
-    EXPECT(help("--help --device gpu").find("--preset gpt2-124m;") != std::string::npos, "GPU");
+    EXPECT(has(help("--help --device gpu"), "--preset gpt2-124m;"), "GPU");
     EXPECT(help("sample --help") == text && help("help") == text, "sample --help needs no folder");
     EXPECT(help("help samp").starts_with("Samples\n  --prompt") && help("--help samp") == help("help samp"), "a topic");
     expect_error(kExitUsage, "got x, want one of Model, Data", [&] { help("help x"); });
@@ -247,17 +247,17 @@ TEST(lm_has_the_commands_only) {
 }
 
 TEST(presets) {
-    const struct { const char* name; int layers, heads, channels; double lr; } want[] = {
+    const struct { std::string name; int layers, heads, channels; double lr; } want[] = {
         {"nano", 4, 4, 128, 5e-3},           {"small", 6, 6, 384, 1e-3},
         {"gpt2-124m", 12, 12, 768, 6e-4},    {"gpt2-350m", 24, 16, 1024, 3e-4},
         {"gpt2-774m", 36, 20, 1280, 2.5e-4}, {"gpt2-1558m", 48, 25, 1600, 2e-4}};
-    for (const auto& w : want) {
-        const Options o = resolve_line(std::string("--preset ") + w.name);
-        EXPECT(o.preset == w.name && o.shape.L == w.layers && o.shape.NH == w.heads && o.shape.C == w.channels &&
-                   o.lr == w.lr, "%s", w.name);
-        EXPECT(o.total_batch_size % (int64_t(o.batch_size) * o.shape.T) == 0 && o.replicas == 8 &&
-                   o.warmup_steps <= o.steps / 10, "%s", w.name);
-        EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0, "%s", w.name);
+    for (const auto& [name, layers, heads, channels, lr] : want) {
+        const Row row(name);
+        const Options o = resolve_line("--preset " + name);
+        EXPECT(o.preset == name && o.shape.L == layers && o.shape.NH == heads && o.shape.C == channels && o.lr == lr);
+        EXPECT(o.total_batch_size % (int64_t(o.batch_size) * o.shape.T) == 0 && o.replicas == 8);
+        EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0);
+        EXPECT(o.warmup_steps <= o.steps / 10);
     }
     // The first and the last value of a line of a preset; a CPU's default.
     expect_values({{"", "final-lr-frac", "0.05"}, {"", "save-every", "240"}, {"", "preset", "\"nano\""},
@@ -267,8 +267,7 @@ TEST(presets) {
     for (const char* alias : {"d24", "gpt2-medium"})
         EXPECT(parse({"--preset", alias}).preset == "gpt2-350m", "%s", alias);
     const Options o = resolve_line("--preset gpt2-124m --layers 2 --lr 1 --beta2 0.5 --warmup-steps 7");
-    EXPECT(o.shape.L == 2 && o.lr == 1 && o.hyper.at("beta2") == 0.5 && o.warmup_steps == 7 &&
-               o.shape.C == 768);
+    EXPECT(o.shape.L == 2 && o.lr == 1 && o.hyper.at("beta2") == 0.5 && o.warmup_steps == 7 && o.shape.C == 768);
 }
 
 TEST(derived_values) {
@@ -391,8 +390,7 @@ TEST(rates_of_init) {
         const Options given = with_init(line + " --lr 7", 768);
         EXPECT(given.lr == 7 && given.rate_note.empty());
     }
-    EXPECT_EQ(with_init("", 384).rate_note,
-              "6e-05, for fine-tuning, because of --init; --lr sets another");
+    EXPECT_EQ(with_init("", 384).rate_note, "6e-05, for fine-tuning, because of --init; --lr sets another");
     EXPECT(with_init("--optimizer muon", 768).hyper.at("muon-lr") == 1e-3 &&
                with_init("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3);
     const Options without = resolve_line("--optimizer muon");
@@ -430,8 +428,7 @@ TEST(resume_with_other_options) {
                              "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16", "--preset small"})
         expect_error(kExitUsage, "the run has", [&] { resume(line); });
     const Options longer = resume("--steps 200 --lr 1e-3 --eval-every 5");
-    EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 &&
-               longer.warmup_steps == 10);
+    EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 && longer.warmup_steps == 10);
     EXPECT_EQ(longer.changed, Words{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"});
     for (const char* line : {"--weight-decay 0.2", "--beta1 0.8", "--beta2 0.9", "--eps 1e-6", "--grad-clip 2",
                              "--final-lr-frac 0.5"}) {
