@@ -33,7 +33,7 @@ static std::string draw(std::mt19937& random, size_t pieces, const std::vector<s
 }
 // Letters, numbers, white space and others, of 1 to 4 bytes, and bytes that are not UTF-8.
 static const std::vector<std::string> kMixed = {
-    "a", "Z", "s", "t", "ll", "ve", "'", "'", "'s", "\"", "1", "0", " ", " ", " ", "\n", "\t", "\r\n", "-", ".",
+    "a", "Z", "s", "t", "T", "ll", "ve", "'", "'", "'s", "\"", "1", "0", " ", " ", " ", "\n", "\t", "\r\n", "-", ".",
     "\xc3\xa9", "\xd0\x96", "\xc2\xa0", "\xc2\x85", "\xc2\xbd", "\xe6\x97\xa5", "\xe3\x80\x80", "\xe2\x80\x83",
     "\xe2\x82\xac", "\xef\xbb\xbf", "\xf0\x9f\x98\x80", "\xf0\x9d\x9f\x97", "\xf0\xa0\x80\x80", "\xff", "\x80",
     "\xe6\x97", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", std::string(1, '\0'), "\x1c"};
