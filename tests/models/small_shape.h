@@ -26,3 +26,11 @@ inline Shape small_shape(const ModelInfo& info, int C = 16) {
     EXPECT(info.check(shape).empty(), "%s: %s", info.name, info.check(shape).c_str());
     return shape;
 }
+
+// Calls f(model, a small shape of it) for each model of the list.
+template <class F> void each_model(const F& f) {
+    for (const ModelInfo* info : all_models()) {
+        const Row row(info->name);
+        f(*info, small_shape(*info));
+    }
+}

@@ -1,14 +1,8 @@
 // test_lstm.cpp -- the LSTM against PyTorch's numbers (tests/golden/make_lstm.py), and its own operations against their
 // formulas.
-#include <cmath>
-#include <cstdlib>
 #include <map>
-#include <sstream>
-#include <vector>
 #include "models/lstm.h"
-#include "src/base/file.h"
-#include "tests/models/device.h"
-#include "tests/test.h"
+#include "tests/models/trial.h"
 
 namespace BACKEND {         // the operations of lstm.cpp
 
@@ -57,25 +51,17 @@ TEST(loss_and_gradients_of_pytorch) {
         EXPECT(x.size() == arena.tensors[t].file_rows * arena.tensors[t].cols, "%s", arena.tensors[t].name.c_str());
         for (size_t i = 0; i < x.size(); i++) w[arena.offset[t] + i] = x[i] / 64;
     }
-    Device<floatX> weights(w);
-    Device<float> grads(arena.n);
-    Device<PassResult> result(1);
-    Model model;
-    model_create(&model, &lstm_info, shape, golden.B, golden.T, 0, weights.at, true);
-    model_set_gradients(&model, grads.at);
-    const std::vector<int> tokens = golden.ints("tokens"), targets = golden.ints("targets");
-    model_forward_backward(&model, {.B = golden.B, .T = golden.T}, result.at, tokens.data(), targets.data());
-    double loss;
-    copy_to_host(&loss, &result.at->loss, sizeof loss, nullptr);
-    const double want = double(golden.values["loss"][0]);
+    Trial t(lstm_info, shape, golden.B, golden.T, w);
+    t.tokens = golden.ints("tokens");
+    t.targets = golden.ints("targets");
+    const double loss = t.backward().loss, want = double(golden.values["loss"][0]);
     EXPECT(std::fabs(loss - want) <= (kExact ? 1e-5 : 1e-2) * want, "loss: got %.9g, want %.9g", loss, want);
-    const std::vector<float> got = grads.host();
-    for (size_t t = 0; t < arena.tensors.size(); t++) {
-        const std::vector<float>& d = golden.values["d " + arena.tensors[t].name];
-        expect_near(got.data() + arena.offset[t], d.data(), d.size(), kExact ? 1e-5 : 0.1,
-                    "d " + arena.tensors[t].name);
+    const std::vector<float> got = t.grads.host();
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        const std::string name = "d " + arena.tensors[i].name;
+        const std::vector<float>& d = golden.values[name];
+        expect_near(&got[arena.offset[i]], d.data(), d.size(), kExact ? 1e-5 : 0.1, name);
     }
-    model_destroy(&model);
 }
 
 // The cell against double arithmetic; the large values reach where sigmoid and tanh are flat.
@@ -93,32 +79,30 @@ TEST(cell) {
             const Device<floatX> dlater(last ? zero : later);
             const Device<float> dstate(last ? zero : dc);
             lstm_cell_forward(h.at, c.at, gates.at, recurrent.at, c_before.at, B, C);
-            const std::vector<float> got_gates = gates.host(), got_c = c.host(), got_h = h.host();
+            const std::vector<float> got_c = c.host(), got_h = h.host();
             lstm_cell_backward(gates.at, dstate.at, dy.at, dlater.at, c.at, c_before.at, B, C);
-            const std::vector<float> got_d = gates.host(), got_dc = dstate.host();
+            std::vector<double> want_c(n), want_h(n), want_dc(n), want_d(4 * n);
             for (size_t e = 0; e < n; e++) {
                 const size_t at = e / width * 4 * width + e % width;
-                double z[4], want[4];
+                double z[4];
                 for (size_t k = 0; k < 4; k++) z[k] = double(x[at + k * width]) + double(r[at + k * width]);
                 const double i = sigmoid(z[0]), f = sigmoid(z[1]), g = std::tanh(z[2]), o = sigmoid(z[3]);
                 const double state = f * double(before[e]) + i * g, tanh_c = std::tanh(state);
-                const double tol = kExact ? 1e-6 : 1e-2;
-                EXPECT(std::fabs(double(got_c[e]) - state) <= 1e-6, "c[%zu]: got %.9g, want %.9g", e, double(got_c[e]),
-                       state);
-                EXPECT(std::fabs(double(got_h[e]) - o * tanh_c) <= tol, "h[%zu]: got %.9g, want %.9g", e,
-                       double(got_h[e]), o * tanh_c);
                 const double d = double(dh[e]) + (last ? 0 : double(later[e]));
                 const double ds = (last ? 0 : double(dc[e])) + d * o * (1 - tanh_c * tanh_c);
-                want[0] = ds * g * i * (1 - i);
-                want[1] = ds * double(before[e]) * f * (1 - f);
-                want[2] = ds * i * (1 - g * g);
-                want[3] = d * tanh_c * o * (1 - o);
-                for (size_t k = 0; k < 4; k++)
-                    EXPECT(std::fabs(double(got_d[at + k * width]) - want[k]) <= tol,
-                           "gate %zu of %zu: got %.9g, want %.9g", k, e, double(got_d[at + k * width]), want[k]);
-                EXPECT(std::fabs(double(got_dc[e]) - ds * f) <= tol, "dc[%zu]: got %.9g, want %.9g", e,
-                       double(got_dc[e]), ds * f);
+                want_c[e] = state;
+                want_h[e] = o * tanh_c;
+                want_dc[e] = ds * f;
+                want_d[at] = ds * g * i * (1 - i);
+                want_d[at + width] = ds * double(before[e]) * f * (1 - f);
+                want_d[at + 2 * width] = ds * i * (1 - g * g);
+                want_d[at + 3 * width] = d * tanh_c * o * (1 - o);
             }
+            const double tol = kExact ? 1e-6 : 1e-2;
+            expect_near(got_c.data(), want_c.data(), n, 1e-6, "c");
+            expect_near(got_h.data(), want_h.data(), n, tol, "h");
+            expect_near(gates.host().data(), want_d.data(), 4 * n, tol, "gates");
+            expect_near(dstate.host().data(), want_dc.data(), n, tol, "dc");
         }
     }
 }
