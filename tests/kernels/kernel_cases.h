@@ -99,6 +99,23 @@ inline std::vector<double> decode(Side side, Kind kind, const void* from, size_t
     return widen<float>(x.data(), n);
 }
 
+// What a side's memory makes of numbers.
+template <class X> std::vector<double> stored(Side side, Kind kind, const std::vector<X>& x) {
+    std::vector<char> bytes(x.size() * element_bytes(side, kind));
+    encode(side, kind, bytes.data(), std::vector<float>(x.begin(), x.end()));
+    return decode(side, kind, bytes.data(), x.size());
+}
+
+struct Memory {
+    void* (*alloc)(size_t bytes, const char* what);
+    void (*free)(void* memory);
+    void (*to_device)(void* device, const void* host, size_t bytes, Stream stream);
+    void (*to_host)(void* host, const void* device, size_t bytes, Stream stream);
+};
+constexpr Memory kMemory[] = {
+    {SPEC::device_alloc, SPEC::device_free, SPEC::copy_to_device, SPEC::copy_to_host},
+    {BACKEND::device_alloc, BACKEND::device_free, BACKEND::copy_to_device, BACKEND::copy_to_host}};
+
 // Becomes whatever pointer the operation's parameter is.
 struct Pointer {
     void* memory;
@@ -121,71 +138,70 @@ struct Tensor {
     static constexpr size_t kGuard = 128;
     size_t bytes(Side side) const { return start.size() * element_bytes(side, kind); }
     char* at(Side side) const { return memory[side] + kGuard + shift; }
+
+    Tensor(Kind kind_, Role role_, std::vector<float> x, size_t number)
+        : kind(kind_), role(role_), name(format("array %zu", number)) {
+        starts_as(std::move(x));
+        for (const Side side : {kSpec, kBackend})
+            memory[side] = static_cast<char*>(kMemory[side].alloc(bytes(side) + 3 * kGuard, "test"));
+    }
+    ~Tensor() {
+        for (const Side side : {kSpec, kBackend}) kMemory[side].free(memory[side]);
+    }
+    Tensor(const Tensor&) = delete;
+
+    void starts_as(std::vector<float> x) {
+        start = std::move(x);
+        if (kind != kX) return;
+        for (const Side side : {kBackend, kSpec}) {     // both start from numbers that both can hold
+            const std::vector<double> held = stored(side, kind, start);
+            start.assign(held.begin(), held.end());
+        }
+    }
+    // The specification's result is an input of the next operation.
+    void becomes_input() {
+        role = kIn;
+        starts_as({want.begin(), want.end()});
+    }
+    std::vector<char> image(Side side) const {
+        std::vector<char> all(bytes(side) + 3 * kGuard, '\xA5');
+        encode(side, kind, all.data() + kGuard + shift, start);
+        return all;
+    }
+    void write(Side side, size_t shift_) {
+        shift = shift_;
+        const std::vector<char> all = image(side);
+        kMemory[side].to_device(memory[side], all.data(), all.size(), nullptr);
+        BACKEND::stream_sync(nullptr);  // `all` must stay until then
+    }
+    // The elements, after the guards, and an input's elements, were found unharmed.
+    std::vector<char> read(Side side, const std::string& what) const {
+        const std::vector<char> before = image(side);
+        std::vector<char> after(before.size());
+        kMemory[side].to_host(after.data(), memory[side], after.size(), nullptr);
+        const size_t begin = kGuard + shift, end = begin + bytes(side);
+        for (size_t i = 0; i < after.size(); i++) {
+            const bool inside = i >= begin && i < end;
+            if (after[i] == before[i] || (inside && role != kIn)) continue;
+            const long long offset = (long long)i - (long long)begin;
+            if (inside) FAIL("%s: %s: input changed at byte %lld", what.c_str(), name.c_str(), offset);
+            FAIL("%s: %s: wrote outside, at byte %lld of %zu", what.c_str(), name.c_str(), offset, bytes(side));
+        }
+        return {after.begin() + std::ptrdiff_t(begin), after.begin() + std::ptrdiff_t(end)};
+    }
 };
-
-inline Tensor* tensor_create(Tensor* t, Kind kind, Role role, std::vector<float> start, const std::string& name) {
-    t->kind = kind;
-    t->role = role;
-    t->start = std::move(start);
-    t->name = name;
-    if (kind == kX && kHalf) {  // both sides start from numbers that both can hold
-        std::vector<BACKEND::floatX> b(t->start.size());
-        BACKEND::store_floats(b.data(), t->start.data(), b.size());
-        BACKEND::load_floats(t->start.data(), b.data(), b.size());
-        std::vector<SPEC::floatX> s(t->start.size());
-        SPEC::store_floats(s.data(), t->start.data(), s.size());
-        SPEC::load_floats(t->start.data(), s.data(), s.size());
-    }
-    for (const Side side : {kSpec, kBackend}) {
-        const size_t all = t->bytes(side) + 3 * Tensor::kGuard;
-        t->memory[side] =
-            static_cast<char*>(side == kSpec ? SPEC::device_alloc(all, "test") : BACKEND::device_alloc(all, "test"));
-    }
-    return t;
-}
-
-inline std::vector<char> tensor_image(const Tensor& t, Side side) {
-    std::vector<char> image(t.bytes(side) + 3 * Tensor::kGuard, '\xA5');
-    encode(side, t.kind, image.data() + Tensor::kGuard + t.shift, t.start);
-    return image;
-}
-inline void tensor_write(Tensor& t, Side side, size_t shift) {
-    t.shift = shift;
-    const std::vector<char> image = tensor_image(t, side);
-    if (side == kSpec) SPEC::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
-    else BACKEND::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
-    BACKEND::stream_sync(nullptr);  // `image` must stay until then
-}
-// The elements, after the guards, and an input's elements, were found unharmed.
-inline std::vector<char> tensor_read(const Tensor& t, Side side, const std::string& what) {
-    const std::vector<char> before = tensor_image(t, side);
-    std::vector<char> after(before.size());
-    if (side == kSpec) SPEC::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
-    else BACKEND::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
-    const size_t begin = Tensor::kGuard + t.shift, end = begin + t.bytes(side);
-    for (size_t i = 0; i < after.size(); i++) {
-        const bool inside = i >= begin && i < end;
-        if (after[i] == before[i] || (inside && t.role != kIn)) continue;
-        const long long offset = (long long)i - (long long)begin;
-        if (inside) FAIL("%s: %s: input changed at byte %lld", what.c_str(), t.name.c_str(), offset);
-        FAIL("%s: %s: wrote outside, at byte %lld of %zu", what.c_str(), t.name.c_str(), offset, t.bytes(side));
-    }
-    return {after.begin() + std::ptrdiff_t(begin), after.begin() + std::ptrdiff_t(end)};
-}
 
 // StepState in the memory of both sides.
 struct State {
     explicit State(const StepState& s) {
-        for (const Side side : {kSpec, kBackend})
-            at[side] = static_cast<StepState*>(side == kSpec ? SPEC::device_alloc(sizeof s, "test")
-                                                             : BACKEND::device_alloc(sizeof s, "test"));
-        SPEC::copy_to_device(at[kSpec], &s, sizeof s, nullptr);
-        BACKEND::copy_to_device(at[kBackend], &s, sizeof s, nullptr);
+        for (const Side side : {kSpec, kBackend}) {
+            at[side] = static_cast<StepState*>(kMemory[side].alloc(sizeof s, "test"));
+            kMemory[side].to_device(at[side], &s, sizeof s, nullptr);
+        }
         BACKEND::stream_sync(nullptr);
     }
     ~State() {
-        SPEC::device_free(at[kSpec]);
-        BACKEND::device_free(at[kBackend]);
+        for (const Side side : {kSpec, kBackend}) kMemory[side].free(at[side]);
     }
     State(const State&) = delete;
     StepState* at[2];
@@ -204,8 +220,7 @@ struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; };
 struct Tokens { int B, T, C; Mask& mask; };          // an Embedding
 // A LayerNorm with arrays of both sides.
 struct Norm { int N, C; Tensor *inp, *out, *mean, *rstd, *weight, *bias; float eps; };
-struct Terms { std::vector<Tensor*> terms; std::vector<const float*> at[2]; };   // tree_reduce's array of arrays
-struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // update's array of arrays
+struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // an array of arrays
 struct Either { Tensor *spec, *backend; };                          // another array on each side
 // An Update with arrays of both sides.
 struct Updates { size_t n; Either param; Tensor& master; Arrays& state; Tensor &grad, &rates; const State& step; };
@@ -240,11 +255,6 @@ struct NormOfSide {
     }
 };
 inline NormOfSide pick(Side side, Norm& norm) { return {side, norm}; }
-inline const float* const* pick(Side side, Terms& t) {
-    t.at[side].clear();
-    for (const Tensor* term : t.terms) t.at[side].push_back(reinterpret_cast<const float*>(term->at(side)));
-    return t.at[side].data();
-}
 inline float* const* pick(Side side, Arrays& a) {
     a.at[side].clear();
     for (const Tensor* array : a.list) a.at[side].push_back(reinterpret_cast<float*>(array->at(side)));
@@ -263,17 +273,9 @@ template <class T> const T& pick(Side, const T& value) { return value; }
 
 struct Case {
     explicit Case(std::string what_) : what(std::move(what_)) {}
-    ~Case() {
-        for (Tensor& t : tensors) {
-            SPEC::device_free(t.memory[kSpec]);
-            BACKEND::device_free(t.memory[kBackend]);
-        }
-    }
-    Case(const Case&) = delete;
 
     Tensor& add(Kind kind, Role role, std::vector<float> start) {
-        tensors.emplace_back();
-        return *tensor_create(&tensors.back(), kind, role, std::move(start), format("array %zu", tensors.size()));
+        return tensors.emplace_back(kind, role, std::move(start), tensors.size() + 1);
     }
     Tensor& in(Kind kind, std::vector<float> start) { return add(kind, kIn, std::move(start)); }
     Tensor& out(Kind kind, size_t n) { return add(kind, kOut, std::vector<float>(n, kNaN)); }
@@ -281,21 +283,21 @@ struct Case {
     Tensor& scratch(Kind kind, size_t n) { return add(kind, kScratch, std::vector<float>(n, kNaN)); }
 
     template <class Spec, class Backend, class... Args> void run(Spec spec, Backend backend, Args&&... args) {
-        for (Tensor& t : tensors) tensor_write(t, kSpec, 0);
+        for (Tensor& t : tensors) t.write(kSpec, 0);
         spec(pick(kSpec, args)..., Stream(nullptr));
         for (Tensor& t : tensors) {
-            const std::vector<char> bits = tensor_read(t, kSpec, what + ", specification");
+            const std::vector<char> bits = t.read(kSpec, what + ", specification");
             t.want = decode(kSpec, t.kind, bits.data(), t.start.size());
         }
         const struct { int threads; size_t shift; } runs[] = {{1, 0}, {2, arena ? 0u : 16u}, {3, 0}, {3, 0}};
         for (const auto& r : runs) {
             if (once && &r != runs) break;
             BACKEND::set_threads(r.threads);
-            for (Tensor& t : tensors) tensor_write(t, kBackend, r.shift);
+            for (Tensor& t : tensors) t.write(kBackend, r.shift);
             backend(pick(kBackend, args)..., Stream(nullptr));
             BACKEND::stream_sync(nullptr);
             for (Tensor& t : tensors) {
-                std::vector<char> bits = tensor_read(t, kBackend, what);
+                std::vector<char> bits = t.read(kBackend, what);
                 if (&r != runs && t.role != kScratch && bits != t.bits)
                     FAIL("%s: %s: other bits with %d threads, shift %zu", what.c_str(), t.name.c_str(), r.threads,
                          r.shift);
@@ -326,12 +328,7 @@ struct Case {
     // The same bits (-0 is not 0), after one rounding to the backend's storage. Fails for NaN, or with `nans` only
     // where one side has none.
     void same(const Tensor& t) const {
-        std::vector<double> want = t.want;
-        if (element_bytes(kSpec, t.kind) != element_bytes(kBackend, t.kind)) {
-            std::vector<BACKEND::floatX> stored(want.size());
-            encode(kBackend, t.kind, stored.data(), std::vector<float>(want.begin(), want.end()));
-            want = decode(kBackend, t.kind, stored.data(), want.size());
-        }
+        const std::vector<double> want = t.kind == kX ? stored(kBackend, kX, t.want) : t.want;
         for (size_t i = 0; i < want.size(); i++) {
             const bool equal = t.got[i] == want[i] && std::signbit(t.got[i]) == std::signbit(want[i]);
             if (!equal && !(nans && std::isnan(t.got[i]) && std::isnan(want[i])))

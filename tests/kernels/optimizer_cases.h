@@ -12,6 +12,7 @@
 #pragma once
 #include "tests/kernels/kernel_cases.h"
 #include "build/optimizers.h"
+#include "tests/models/device.h"
 
 // What a formula computes with for one weight in one step. hyper: the values of OptimizerInfo::hyper.
 struct Formula {
@@ -25,18 +26,6 @@ struct Formula {
     int update;             // from 1
 };
 
-template <class T> T* on_device(const std::vector<T>& x) {
-    T* p = static_cast<T*>(BACKEND::device_alloc(x.size() * sizeof(T), "test"));
-    BACKEND::copy_to_device(p, x.data(), x.size() * sizeof(T), nullptr);
-    BACKEND::stream_sync(nullptr);
-    return p;
-}
-inline std::vector<float> from_device(const float* p, size_t n) {
-    std::vector<float> x(n);
-    BACKEND::copy_to_host(x.data(), p, n * sizeof(float), nullptr);
-    return x;
-}
-
 inline std::vector<double> default_values(const OptimizerInfo& info) {
     std::vector<double> hyper;
     for (const Hyper& h : info.hyper) hyper.push_back(h.value);
@@ -45,51 +34,46 @@ inline std::vector<double> default_values(const OptimizerInfo& info) {
 
 static const std::vector<Rates> kRatesOfUnits = {{.decay = 1}, {.decay = 0}, {.lr = 0.5f, .decay = 3, .group = 1}};
 
-// An arena of three units on the backend: weights, and state that starts as zeros.
+// An arena on the backend: weights, and state as it starts.
 struct Updated {
-    static constexpr size_t kUnits = 3, n = kUnits * kUnit;
-    explicit Updated(const OptimizerInfo& info_, const std::vector<float>& weights) : info(info_) {
-        master = on_device(weights);
-        grad = on_device(std::vector<float>(n));
-        for (const StateSpec& array : info.state)
-            arrays.push_back(on_device(array.from_weights ? weights : std::vector<float>(n)));
-        sums.resize(size_t(info.sums));
-        half = on_device(std::vector<BACKEND::floatX>(n));
-        rates = on_device(kRatesOfUnits);
-        state = on_device(std::vector<StepState>(1));
-    }
-    ~Updated() {
-        for (float* array : arrays) BACKEND::device_free(array);
-        for (void* p : {(void*)master, (void*)grad, (void*)half, (void*)rates, (void*)state}) BACKEND::device_free(p);
-    }
-    Updated(const Updated&) = delete;
-    // Update number `number`, in calls of `units` units.
-    void update(const std::vector<double>& hyper, const std::vector<float>& grads, int number, float lr, size_t units) {
-        StepState now = {42, uint32_t(number - 1), lr, 0.25f, {}};
-        info.prepare(&now, hyper.data(), number, 0.5, sums.data());
-        BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
-        BACKEND::copy_to_device(grad, grads.data(), n * sizeof(float), nullptr);
-        run(0, units);
-    }
-    void run(int stage, size_t units) {
-        for (size_t at = 0; at < n; at += units * kUnit) {
-            std::vector<float*> own;
-            for (float* array : arrays) own.push_back(array + at);
-            BACKEND::floatX* param = half + at;
-            if (sizeof(BACKEND::floatX) == 4) param = reinterpret_cast<BACKEND::floatX*>(master + at);
-            BACKEND::update(find_optimizer(info.name), stage,
-                            {.n = units * kUnit, .param = param, .master = master + at, .state = own.data(),
-                             .grad = grad + at, .rates = rates + at / kUnit, .step = state});
+    static constexpr size_t n = 3 * kUnit;      // of kRatesOfUnits
+    const OptimizerInfo& info;
+    BACKEND::Device<float> master, grad{master.n};
+    std::deque<BACKEND::Device<float>> arrays = {};
+    std::vector<float*> array_pointers = {};
+    std::vector<double> sums = std::vector<double>(size_t(info.sums));
+    BACKEND::Device<BACKEND::floatX> half{master.n};
+    BACKEND::Device<Rates> rates;
+    BACKEND::Device<StepState> state{1};
+
+    Updated(const OptimizerInfo& info_, const std::vector<float>& weights,
+            const std::vector<Rates>& of_units = kRatesOfUnits)
+        : info(info_), master(weights), rates(of_units) {
+        for (const StateSpec& array : info.state) {
+            arrays.emplace_back(array.from_weights ? weights : std::vector<float>(weights.size()));
+            array_pointers.push_back(arrays.back().at);
         }
+    }
+    void prepare(const std::vector<double>& hyper, const std::vector<float>& grads, int number, float lr,
+                 float scale = 0.25f, double schedule = 0.5) {
+        StepState now = {42, uint32_t(number - 1), lr, scale, {}};
+        info.prepare(&now, hyper.data(), number, schedule, sums.data());
+        state.put(std::vector<StepState>{now});
+        grad.put(grads);
+    }
+    BACKEND::Update arguments() {
+        return {master.n, sizeof(BACKEND::floatX) == 4 ? reinterpret_cast<BACKEND::floatX*>(master.at) : half.at,
+                master.at, array_pointers.data(), grad.at, rates.at, state.at};
+    }
+    void run(int stage) {
+        BACKEND::update(find_optimizer(info.name), stage, arguments());
         BACKEND::stream_sync(nullptr);
     }
-    const OptimizerInfo& info;
-    float *master, *grad;
-    std::vector<float*> arrays;
-    std::vector<double> sums;
-    BACKEND::floatX* half;
-    Rates* rates;
-    StepState* state;
+    // Update number `number`.
+    void update(const std::vector<double>& hyper, const std::vector<float>& grads, int number, float lr) {
+        prepare(hyper, grads, number, lr);
+        run(0);
+    }
 };
 
 inline float lr_of(int number) { return 1e-2f * (number < 3 ? 0.5f : 1.0f); }
@@ -107,7 +91,7 @@ inline void expect_formula(const OptimizerInfo& info, const std::vector<double>&
     double moved = 0;
     for (int number = 1; number <= 5; number++) {
         const std::vector<float> grads = normal(n, 3);
-        got.update(hyper, grads, number, lr_of(number), Updated::kUnits);
+        got.update(hyper, grads, number, lr_of(number));
         for (size_t i = 0; i < n; i++) {
             const Rates& rates = kRatesOfUnits[i / kUnit];
             formula({w[i], &state[i * info.state.size()], 0.25 * double(grads[i]), rates.decay,
@@ -117,5 +101,46 @@ inline void expect_formula(const OptimizerInfo& info, const std::vector<double>&
     for (size_t i = 0; i < n; i++) moved = std::fmax(moved, std::fabs(w[i] - double(start[i])));
     EXPECT(moved > 0.03, "%s: the weights moved by %g only: the test tests nothing", info.name, moved);
     // 5 steps, 2 roundings each, of values up to 4
-    expect_near(from_device(got.master, n).data(), w.data(), n, 5 * 2 * kEps * 4, info.name);
+    expect_near(got.master.host().data(), w.data(), n, 5 * 2 * kEps * 4, info.name);
+}
+
+// What AdamW subtracts, but for its rate and its decay. Its values are the first of `hyper`, its arrays of `state`.
+inline double adamw_direction(const Formula& f) {
+    double &m = f.state[0], &v = f.state[1];
+    m = f.hyper[0] * m + (1 - f.hyper[0]) * f.grad;
+    v = f.hyper[1] * v + (1 - f.hyper[1]) * f.grad * f.grad;
+    const double bias1 = 1 - std::pow(f.hyper[0], f.update), bias2 = 1 - std::pow(f.hyper[1], f.update);
+    return m / bias1 / (std::sqrt(v / bias2) + f.hyper[2]);
+}
+
+// Three steps of a matrix (rows, cols), of which `used` rows are no padding, against formula(weights, gradients, number
+// of the step). The gradients' scale is 1e-3, and half of lr counts. What pads rows and the last unit stays zero.
+template <class F>
+void expect_matrix(const OptimizerInfo& info, BACKEND::MatrixRule* rule, size_t rows, size_t cols, size_t used,
+                   float decay, float lr, double tolerance, const F& formula) {
+    const size_t n = rows * cols, padded = round_up(n, kUnit);
+    const auto random = [&] {
+        std::vector<float> x = normal(used * cols);
+        x.resize(padded);
+        return x;
+    };
+    const std::vector<float> start = random();
+    std::vector<double> w(start.begin(), start.begin() + std::ptrdiff_t(n));
+    Updated arena(info, start, std::vector<Rates>(padded / kUnit, {.lr = 0.5f, .decay = decay}));
+    BACKEND::MatrixUpdate u = {arena.arguments(), find_optimizer(info.name), rows, cols, used, nullptr};
+    const BACKEND::Device<char> work(rule(u, nullptr));
+    u.work = work.at;
+    double moved = 0;
+    for (int number = 1; number <= 3; number++) {
+        const std::vector<float> grads = random();
+        arena.prepare(default_values(info), grads, number, lr, 1e-3f, 1);
+        rule(u, nullptr);
+        BACKEND::stream_sync(nullptr);
+        formula(w, grads, number);
+    }
+    const std::vector<float> got = arena.master.host();
+    expect_near(got.data(), w.data(), n, tolerance, format("%s %zu x %zu", info.name, rows, cols));
+    for (size_t i = used * cols; i < padded; i++) EXPECT(got[i] == 0, "padding[%zu] became %g", i, double(got[i]));
+    for (size_t i = 0; i < n; i++) moved = std::fmax(moved, std::fabs(double(got[i] - start[i])));
+    EXPECT(moved > 1e-3, "moved by %g only", moved);
 }

@@ -10,6 +10,7 @@
 #include <cfenv>
 #include <iterator>
 #include <latch>
+#include <numeric>
 #include <thread>
 #include "kernels/cpu/runtime.h"
 #include "src/base/arena.h"
@@ -102,15 +103,17 @@ TEST(memory) {
     for (const size_t bytes : {size_t(1), size_t(63), size_t(100000)}) {
         char* p = static_cast<char*>(BACKEND::device_alloc(bytes, "test"));
         EXPECT(reinterpret_cast<uintptr_t>(p) % 64 == 0, "%zu bytes at %p", bytes, (void*)p);
-        std::vector<char> host(bytes, 1), back(bytes, 1);
-        BACKEND::copy_to_host(back.data(), p, bytes, nullptr);
-        EXPECT(back == std::vector<char>(bytes, 0), "device_alloc of %zu bytes: not zero", bytes);
-        BACKEND::copy_to_device(p, host.data(), bytes, nullptr);
-        BACKEND::copy_to_host(back.data(), p, bytes, nullptr);
-        EXPECT(back == host, "%zu bytes: other bytes came back", bytes);
-        BACKEND::device_zero(p, bytes, nullptr);
-        BACKEND::copy_to_host(back.data(), p, bytes, nullptr);
-        EXPECT(back == std::vector<char>(bytes, 0), "device_zero of %zu bytes: not zero", bytes);
+        const std::vector<char> ones(bytes, 1);
+        const auto expect = [&](char value, const char* what) {
+            std::vector<char> back(bytes, 2);
+            BACKEND::copy_to_host(back.data(), p, bytes);
+            EXPECT(back == std::vector<char>(bytes, value), "%s of %zu bytes: not %d", what, bytes, value);
+        };
+        expect(0, "device_alloc");
+        BACKEND::copy_to_device(p, ones.data(), bytes);
+        expect(1, "copy_to_device");
+        BACKEND::device_zero(p, bytes);
+        expect(0, "device_zero");
         BACKEND::device_free(p);
     }
     BACKEND::device_free(nullptr);
@@ -124,27 +127,20 @@ TEST(floats) {
         {0, 0}, {1, 1}, {-2.5f, -2.5f}, {1 + 1 / 256.0f, 1}, {1 + 3 / 256.0f, 1 + 4 / 256.0f},
         {1 + 1.01f / 256, 1 + 2 / 256.0f}, {-(1 + 3 / 256.0f), -(1 + 4 / 256.0f)}, {FLT_MAX, INFINITY},
         {-INFINITY, -INFINITY}};
-    for (const auto& k : known) {
+    const auto through = [](float value) {
         BACKEND::floatX x;
-        float back;
-        BACKEND::store_floats(&x, &k.from, 1);
-        BACKEND::load_floats(&back, &x, 1);
-        const float want = sizeof x == 2 ? k.as_half : k.from;
-        EXPECT(back == want, "%.9g: got %.9g, want %.9g", k.from, back, want);
+        BACKEND::store_floats(&x, &value, 1);
+        BACKEND::load_floats(&value, &x, 1);
+        return value;
+    };
+    for (const auto& k : known) {
+        const Row row(format("%.9g", k.from));
+        EXPECT_EQ(through(k.from), kHalf ? k.as_half : k.from);
     }
-    const uint32_t bits = 0x7f800001;  // a NaN whose upper half alone would be an infinity
-    float nan, back;
-    std::memcpy(&nan, &bits, sizeof nan);
-    BACKEND::floatX x;
-    BACKEND::store_floats(&x, &nan, 1);
-    BACKEND::load_floats(&back, &x, 1);
-    EXPECT(std::isnan(back), "a NaN became %g", back);
+    const float nan = std::bit_cast<float>(0x7f800001);  // its upper half alone would be an infinity
+    EXPECT(std::isnan(through(nan)), "a NaN became %g", through(nan));
     const std::vector<float> many = integers(1003, -128, 127);  // what both types hold exactly
-    std::vector<BACKEND::floatX> stored(many.size());
-    std::vector<float> loaded(many.size());
-    BACKEND::store_floats(stored.data(), many.data(), many.size());
-    BACKEND::load_floats(loaded.data(), stored.data(), many.size());
-    EXPECT(many == loaded, "small integers came back otherwise");
+    EXPECT_EQ(BACKEND::Device<BACKEND::floatX>(many).host(), many);
 }
 
 // On a CPU a stream is a queue of calls.
@@ -153,8 +149,8 @@ TEST(streams_call) {
         SKIP("a GPU's streams call nothing");
     } else {
         const Stream a = BACKEND::stream_create(), b = BACKEND::stream_create();
-        std::vector<int> list, want;
-        for (int i = 0; i < 300; i++) want.push_back(i);
+        std::vector<int> list, want(300);
+        std::iota(want.begin(), want.end(), 0);
         for (const int i : want) {  // one list without a lock: the streams must take turns
             const Stream stream = i / 100 % 2 ? b : a;
             if (i % 100 == 0) BACKEND::stream_wait(stream, i / 100 % 2 ? a : b);
@@ -178,10 +174,8 @@ TEST(streams_call) {
 TEST(streams_take_turns) {
     constexpr int kTurns = 30;
     const Stream streams[] = {BACKEND::stream_create(), BACKEND::stream_create()};
-    const std::vector<float> ones(2 * kUnit, 1);
-    float* const x = static_cast<float*>(BACKEND::device_alloc(2 * kUnit * sizeof(float), "two units"));
-    BACKEND::copy_to_device(x, ones.data(), 2 * kUnit * sizeof(float), nullptr);
-    BACKEND::stream_sync(nullptr);
+    const BACKEND::Device<float> ones(std::vector<float>(2 * kUnit, 1));
+    float* const x = ones.at;
     const float* const terms[] = {x, x + kUnit};
     for (int i = 0; i < kTurns; i++) {
         BACKEND::stream_wait(streams[i % 2], streams[1 - i % 2]);
@@ -191,7 +185,6 @@ TEST(streams_take_turns) {
     BACKEND::copy_to_host(&last, x + 2 * kUnit - 1, sizeof last, streams[(kTurns - 1) % 2]);
     EXPECT_EQ(last, 2178309);
     for (const Stream stream : streams) BACKEND::stream_destroy(stream);
-    BACKEND::device_free(x);
 }
 
 TEST(threads) {
@@ -259,45 +252,50 @@ TEST(embedding_forward) {
         }
 }
 
+// With "+=" the sum is complete, and rounded, before it is added: the result is, bit for bit, what was there + what "="
+// gives. run(accumulate) computes `sums`, which begin as NaN, and holds them to the specification.
+static void expect_one_add(const Case& c, const std::vector<Tensor*>& sums, const std::function<void(bool)>& run) {
+    run(false);
+    std::vector<std::vector<double>> complete;
+    for (Tensor* t : sums) {
+        complete.push_back(t->got);
+        for (float& x : t->start = integers(t->start.size(), -4096, 4096)) x /= 1024;
+        std::fill_n(t->start.begin(), t->start.size() / 2, 0.0f);
+    }
+    run(true);
+    for (size_t k = 0; k < sums.size(); k++)
+        for (size_t i = 0; i < complete[k].size(); i++) {
+            const float before = sums[k]->start[i], sum = float(complete[k][i]);
+            EXPECT(sums[k]->got[i] == double(before + sum), "%s: %s[%zu]: got %.9g, want %.9g + %.9g rounded once",
+                   c.what.c_str(), sums[k]->name.c_str(), i, sums[k]->got[i], before, sum);
+        }
+}
+
+static void embedding_backward_case(const Rows& s, int V, float rate, bool one_token) {
+    const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
+    const int maxT = s.T + 3;
+    Mask mask(rate);
+    Tokens sizes = {s.B, s.T, s.C, mask};
+    Case c(format("embedding_backward B=%d T=%d C=%d V=%d dropout=%g one_token=%d", s.B, s.T, s.C, V, rate, one_token));
+    c.once = N > 1000;
+    Tensor &dwte = c.inout(kFloat, normal(size_t(V + 15) * C)), &dwpe = c.out(kFloat, size_t(maxT) * C);
+    Tensor& dout = c.in(kX, normal(N * C));
+    Tensor& tokens = c.in(kInt, one_token ? std::vector<float>(N, float(V - 1)) : tokens_of(N, V));
+    expect_one_add(c, {&dwpe}, [&](bool accumulate) {
+        RUN(c, embedding_backward, dwte, dwpe, dout, tokens, maxT, sizes, accumulate);
+        c.near(dwte, 4 + root(double(N)));  // k: up to N terms, and the division
+        c.near(dwpe, 4 + root(s.B));        // k: B terms, and the division
+        if (rate == 0) c.same(dwte);        // the order of the additions is given
+    });
+}
 TEST(embedding_backward) {
     for (const Rows& s : kEmbeddings)
         for (const float rate : kRates)
-            for (const bool accumulate : {false, true})
-                for (const bool one_token : {false, true}) {
-                    const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
-                    const int V = vocabulary(s), maxT = s.T + 3;
-                    Mask mask(rate);
-                    Tokens sizes = {s.B, s.T, s.C, mask};
-                    Case c(format("embedding_backward B=%d T=%d C=%d dropout=%g accumulate=%d one_token=%d", s.B, s.T,
-                                  s.C, rate, accumulate, one_token));
-                    Tensor& dwte = c.inout(kFloat, normal(size_t(V + 15) * C));
-                    Tensor& dwpe =
-                        accumulate ? c.inout(kFloat, normal(size_t(maxT) * C)) : c.out(kFloat, size_t(maxT) * C);
-                    Tensor& dout = c.in(kX, normal(N * C));
-                    Tensor& tokens = c.in(kInt, one_token ? std::vector<float>(N, float(V - 1)) : tokens_of(N, V));
-                    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, maxT, sizes, accumulate);
-                    c.near(dwte, 4 + root(double(N)));  // k: up to N terms, and the division
-                    c.near(dwpe, 4 + root(s.B));        // k: B terms, and the division
-                    if (rate == 0) c.same(dwte);        // the order of the additions is given
-                }
-}
-
-// More rows than the CUDA backend's count_kernel takes in one turn. One token in 31, 32 and 33 rows: the backend adds
-// fewer than 32 rows of a token in another way.
-TEST(embedding_backward_of_many_rows) {
-    struct { int B, T, V; } const cases[] = {{7, 1300, 1900}, {1, 31, 1}, {1, 32, 1}, {1, 33, 1}};
-    for (const auto& [B, T, V] : cases) {
-        const size_t C = 8, N = size_t(B) * size_t(T);
-        Mask none(0);
-        Tokens sizes = {B, T, int(C), none};
-        Case c(format("embedding_backward of %zu rows", N));
-        c.once = true;
-        Tensor &dwte = c.inout(kFloat, normal(size_t(V) * C)), &dwpe = c.out(kFloat, size_t(T) * C);
-        Tensor &dout = c.in(kX, normal(N * C)), &tokens = c.in(kInt, tokens_of(N, V));
-        RUN(c, embedding_backward, dwte, dwpe, dout, tokens, T, sizes, false);
-        c.same(dwte);
-        c.near(dwpe, 4 + root(B));  // k: B terms, and the division
-    }
+            for (const bool one_token : {false, true}) embedding_backward_case(s, vocabulary(s), rate, one_token);
+    // More rows than the CUDA backend's count_kernel takes in one turn. One token in 31, 32 and 33 rows: the backend
+    // adds fewer than 32 rows of a token in another way.
+    embedding_backward_case({7, 1300, 8}, 1900, 0, false);
+    for (const int T : {31, 32, 33}) embedding_backward_case({1, T, 8}, 1, 0, true);
 }
 
 struct NormSize { int N, C; };
@@ -358,10 +356,10 @@ TEST(residual_layernorm_forward) {
                 for (const bool in_place : {false, true}) residual_layernorm(s, form, rate, in_place);
 }
 
-static void layernorm_backward_case(const NormSize& s, bool rms, bool first, bool accumulate) {
+static void layernorm_backward_case(const NormSize& s, bool rms, bool first) {
     const size_t C = size_t(s.C), N = size_t(s.N);
     const NormForm form = {rms, 1e-5f};
-    Case c(format("layernorm_backward %s first=%d accumulate=%d", text_of(form, s).c_str(), first, accumulate));
+    Case c(format("layernorm_backward %s first=%d", text_of(form, s).c_str(), first));
     c.once = s.N > 200;       // as it would take long
     const std::vector<float> x = normal(N * C, 1, rms ? 0.5 : 0);
     std::vector<float> mean(N), rstd(N);
@@ -374,24 +372,25 @@ static void layernorm_backward_case(const NormSize& s, bool rms, bool first, boo
         rstd[n] = float(1 / std::sqrt(squares / double(C) + double(form.eps)));
     }
     Tensor& dinp = first ? c.out(kX, N * C) : c.inout(kX, normal(N * C));
-    Tensor& dweight = accumulate ? c.inout(kFloat, normal(C)) : c.out(kFloat, C);
-    Tensor* dbias = rms ? nullptr : accumulate ? &c.inout(kFloat, normal(C)) : &c.out(kFloat, C);
+    std::vector<Tensor*> sums = {&c.out(kFloat, C)};
+    if (!rms) sums.push_back(&c.out(kFloat, C));
     Tensor &dout = c.in(kX, normal(N * C, 1, rms ? 0.5 : 0)), &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
     Tensor *means = rms ? nullptr : &c.in(kFloat, mean), &rstds = c.in(kFloat, rstd);
     Norm norm = {s.N, s.C, &inp, nullptr, means, &rstds, &weight, nullptr, form.eps};
-    RUN(c, layernorm_backward, dinp, dweight, dbias, dout, norm, first, accumulate);
-    c.near(dinp, 8);                                 // k: five operations after two means over the row
-    c.near(dweight, 4 + root(double(N)));            // k: a sum over N rows
-    if (dbias) c.near(*dbias, 4 + root(double(N)));  // k: as dweight
+    expect_one_add(c, sums, [&](bool accumulate) {
+        Tensor* dbias = rms ? nullptr : sums[1];
+        RUN(c, layernorm_backward, dinp, *sums[0], dbias, dout, norm, first, accumulate);
+        c.near(dinp, 8);  // k: five operations after two means over the row
+        for (const Tensor* sum : sums) c.near(*sum, 4 + root(double(N)));  // k: a sum over N rows
+    });
 }
 TEST(layernorm_backward) {
     for (const NormSize& s : kNorms)
         for (const bool rms : {false, true})
-            for (const bool first : {false, true})
-                for (const bool accumulate : {false, true}) layernorm_backward_case(s, rms, first, accumulate);
+            for (const bool first : {false, true}) layernorm_backward_case(s, rms, first);
     // On a GPU: slots that meet many rows, and more partial sums than reduce_partials_kernel adds in one turn.
     for (const NormSize& s : {NormSize{300, 2048}, NormSize{2100, 8}})
-        for (const bool rms : {false, true}) layernorm_backward_case(s, rms, false, true);
+        for (const bool rms : {false, true}) layernorm_backward_case(s, rms, false);
 }
 
 TEST(dropout_backward) {
@@ -430,7 +429,6 @@ struct Product : Case {
     }
     std::vector<float> numbers(size_t n) const { return exact ? integers(n, -4, 4) : normal(n); }
     Tensor& operand(size_t n) { return in(kX, numbers(n)); }
-    Tensor& sum(size_t n, bool accumulate) { return accumulate ? inout(kFloat, numbers(n)) : out(kFloat, n); }
     void compare(const Tensor& t, double k) const { exact ? same(t) : near(t, k); }
 };
 
@@ -470,40 +468,41 @@ static void gelu_input_case(const Matmul& s, bool in_place, const char* by = "")
 }
 static void params_case(const Matmul& s, bool exact, bool accumulate, bool with_bias, const char* by = "") {
     Product c(accumulate ? "matmul_backward_params accumulate" : "matmul_backward_params", s, exact, by);
-    Tensor& dweight = c.sum(c.OC * c.C, accumulate);
-    Tensor* dbias = with_bias ? &c.sum(c.OC, accumulate) : nullptr;
+    std::vector<Tensor*> sums = {&c.out(kFloat, c.OC * c.C)};
+    if (with_bias) sums.push_back(&c.out(kFloat, c.OC));
     Tensor &dout = c.operand(c.N * c.OC), &inp = c.operand(c.N * c.C);
-    RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
-    c.compare(dweight, 2 + root(s.N));  // k: a sum of N terms
-    if (dbias) c.compare(*dbias, 2 + root(s.N));
+    const auto run = [&](bool more) {
+        Tensor* dbias = with_bias ? sums[1] : nullptr;
+        RUN(c, matmul_backward_params, *sums[0], dbias, dout, inp, s.N, s.C, s.OC, more);
+        for (const Tensor* sum : sums) c.compare(*sum, 2 + root(s.N));  // k: a sum of N terms
+    };
+    if (accumulate) expect_one_add(c, sums, run);
+    else run(false);
 }
 
-// f(size, a, b) for every size and both values of two settings.
+// f(size, setting) for every size and both values of a setting.
 template <class F> static void each_matmul(const F& f) {
     for (const Matmul& s : kMatmuls)
-        for (const bool a : {true, false})
-            for (const bool b : {true, false}) f(s, a, b);
+        for (const bool setting : {true, false}) f(s, setting);
 }
 TEST(matmul_forward) {
-    each_matmul([](const Matmul& s, bool exact, bool with_bias) { forward_case(s, exact, with_bias); });
+    each_matmul([](const Matmul& s, bool exact) {
+        for (const bool with_bias : {true, false}) forward_case(s, exact, with_bias);
+    });
 }
 TEST(matmul_gelu_forward) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool exact : {true, false}) gelu_case(s, exact);
+    each_matmul([](const Matmul& s, bool exact) { gelu_case(s, exact); });
 }
 TEST(matmul_gelu_backward_input) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool in_place : {false, true}) gelu_input_case(s, in_place);
+    each_matmul([](const Matmul& s, bool in_place) { gelu_input_case(s, in_place); });
 }
 TEST(matmul_backward_input) {
-    for (const Matmul& s : kMatmuls)
-        for (const bool exact : {true, false}) input_case(s, exact);
-}
-TEST(matmul_backward_params) {
-    each_matmul([](const Matmul& s, bool exact, bool accumulate) { params_case(s, exact, accumulate, exact); });
+    each_matmul([](const Matmul& s, bool exact) { input_case(s, exact); });
 }
 TEST(matmul_backward_params_bias) {
-    for (const Matmul& s : kMatmuls) params_case(s, false, false, true);
+    each_matmul([](const Matmul& s, bool exact) {
+        for (const bool with_bias : {true, false}) params_case(s, exact, true, with_bias);
+    });
 }
 
 // 1 + 2^-23 + 2^-24 - 2^-60 is just below the middle of two floats. A double cannot hold the last term: a sum that is
@@ -548,7 +547,7 @@ TEST(matmul_by_tile) {
             forward_case(s, true, false, tile);
             input_case(s, true, tile);
             gelu_input_case(s, true, tile);
-            for (const bool accumulate : {false, true}) params_case(s, true, accumulate, true, tile);
+            params_case(s, true, true, true, tile);
         }
         BACKEND::spare_multiprocessors(0);
     });
@@ -589,71 +588,8 @@ TEST(gelu_forward) {
            "gelu_forward has other bits than matmul_gelu_forward");
 }
 
-// With "+=" the sum is complete, and rounded, before it is added: the result is, bit for bit, what was there + what "="
-// gives.
-template <class Run> static void expect_one_add(const std::string& what, size_t n, const Run& run) {
-    const std::vector<float> before = normal(n), zeros(n, 0);
-    const std::vector<double> sum = run(std::vector<float>(n, kNaN), false), on_zeros = run(zeros, true),
-                              total = run(before, true);
-    for (size_t i = 0; i < n; i++) {
-        EXPECT(on_zeros[i] == sum[i], "%s: [%zu]: onto zero %.9g, but the sum is %.9g", what.c_str(), i, on_zeros[i],
-               sum[i]);
-        EXPECT(total[i] == double(before[i] + float(sum[i])), "%s: [%zu]: got %.9g, want %.9g + %.9g rounded once",
-               what.c_str(), i, total[i], before[i], sum[i]);
-    }
-}
-
-TEST(accumulate_is_one_add) {
-    std::vector<Matmul> sizes(std::begin(kMatmuls), std::end(kMatmuls));
-    sizes.push_back({2100, 8, 24});  // the CUDA backend adds parts of these sums
-    for (const Matmul& s : sizes) {  // dweight, then dbias
-        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
-        const std::vector<float> dout = normal(N * OC), inp = normal(N * C);
-        const std::string what = format("matmul_backward_params N=%d C=%d OC=%d", s.N, s.C, s.OC);
-        expect_one_add(what, OC * C + OC, [&](const std::vector<float>& start, bool accumulate) {
-            Case c(what);
-            Tensor& dweight = c.inout(kFloat, {start.begin(), start.end() - s.OC});
-            Tensor& dbias = c.inout(kFloat, {start.end() - s.OC, start.end()});
-            Tensor &dy = c.in(kX, dout), &x = c.in(kX, inp);
-            RUN(c, matmul_backward_params, dweight, dbias, dy, x, s.N, s.C, s.OC, accumulate);
-            std::vector<double> got = dweight.got;
-            got.insert(got.end(), dbias.got.begin(), dbias.got.end());
-            return got;
-        });
-    }
-    for (const NormSize& s : kNorms) {
-        const size_t N = size_t(s.N), C = size_t(s.C);
-        const std::vector<float> dout = normal(N * C), inp = normal(N * C), ones(std::max(N, C), 1);
-        const std::string what = format("layernorm_backward N=%d C=%d", s.N, s.C);
-        const auto sums = [&](const std::vector<float>& start, bool accumulate) {  // with dbias, or RMSNorm's
-            Case c(what);
-            Tensor &dx = c.out(kX, N * C), &dweight = c.inout(kFloat, {start.begin(), start.begin() + s.C});
-            Tensor* dbias = start.size() == C ? nullptr : &c.inout(kFloat, {start.begin() + s.C, start.end()});
-            Tensor &dy = c.in(kX, dout), &x = c.in(kX, inp), &one = c.in(kFloat, ones), &weight = c.in(kX, ones);
-            Norm norm = {s.N, s.C, &x, nullptr, dbias ? &one : nullptr, &one, &weight, nullptr, 0};
-            RUN(c, layernorm_backward, dx, dweight, dbias, dy, norm, true, accumulate);
-            std::vector<double> got = dweight.got;
-            if (dbias) got.insert(got.end(), dbias->got.begin(), dbias->got.end());
-            return got;
-        };
-        expect_one_add(what, 2 * C, sums);
-        expect_one_add(what + " RMSNorm", C, sums);
-    }
-    for (const Rows& s : kEmbeddings) {  // dwpe
-        const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
-        const std::vector<float> dout = normal(N * C), tokens = tokens_of(N, 65);
-        const std::string what = format("embedding_backward B=%d T=%d C=%d", s.B, s.T, s.C);
-        expect_one_add(what, size_t(s.T) * C, [&](const std::vector<float>& start, bool accumulate) {
-            Mask mask(0.3f);
-            Tokens sizes = {s.B, s.T, s.C, mask};
-            Case c(what);
-            Tensor &dwte = c.inout(kFloat, std::vector<float>(80 * C, 0)), &dwpe = c.inout(kFloat, start);
-            Tensor &dy = c.in(kX, dout), &t = c.in(kInt, tokens);
-            RUN(c, embedding_backward, dwte, dwpe, dy, t, s.T, sizes, accumulate);
-            return dwpe.got;
-        });
-    }
-}
+// The CUDA backend adds parts of these sums.
+TEST(accumulate_is_one_add) { params_case({2100, 8, 24}, false, true, true); }
 
 // ------------------------------------------------------------------------------------------------------- attention
 
@@ -713,19 +649,13 @@ TEST(attention_backward) {
     for (const AttentionCase& s : kAttentions)
         for (const float rate : kRates) {
             Mask mask(rate);
-            const std::vector<float> x = normal(s.n_qkv());
-            std::vector<float> y(s.n()), l(s.rows());
             Heads heads = s.heads(mask, scale_in(s));
-            {  // forward's results are inputs
-                Case c("attention_forward for attention_backward");
-                Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, x);
-                RUN(c, attention_forward, out, lse, qkv, heads);
-                y.assign(out.want.begin(), out.want.end());
-                l.assign(lse.want.begin(), lse.want.end());
-            }
             Case c(s.text("attention_backward", rate));
             Tensor &dqkv = c.out(kX, s.n_qkv()), &delta = c.scratch(kFloat, s.rows()), &dout = c.in(kX, normal(s.n()));
-            Tensor &qkv = c.in(kX, x), &out = c.in(kX, y), &lse = c.in(kFloat, l);
+            Tensor &qkv = c.in(kX, normal(s.n_qkv())), &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows());
+            RUN(c, attention_forward, out, lse, qkv, heads);
+            out.becomes_input();
+            lse.becomes_input();
             RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, heads);
             // k: two dot products, exp, sums of a term per query of the group; kx: of p and ds
             c.near(dqkv, 16 + root(s.HS) + root(s.T * s.NH / s.NK), 1);
@@ -771,38 +701,32 @@ TEST(attention_cached) {
 
 // ------------------------------------------------------------------------------------------------- loss and sums
 
+// Logits of a table, with the losses' k and the size of what they are differences of. Returns the losses.
+static std::vector<double> classifier_case(const char* what, const std::vector<float>& x, int V,
+                                           const std::vector<float>& wanted, double k, double terms,
+                                           bool backward = true) {
+    Case c(format("classifier N=%zu V=%d backward=%d, %s", wanted.size(), V, backward, what));
+    Tensor &losses = c.out(kFloat, wanted.size()), &logits = backward ? c.inout(kX, x) : c.in(kX, x);
+    Tensor& targets = c.in(kInt, wanted);
+    RUN(c, classifier, losses, logits, targets, int(wanted.size()), V, int(x.size() / wanted.size()), backward);
+    c.near(losses, k, 0, terms);
+    if (backward) c.near(logits, 8);  // k: exp of a difference, which is 20 at the most, and a division
+    return losses.got;
+}
 TEST(classifier) {
     for (const int N : {1, 3, 65})
         for (const int V : {65, 257, 1003})
             for (const bool backward : {false, true}) {
                 const int Vp = (V + 15) / 16 * 16;
-                Case c(format("classifier N=%d V=%d backward=%d", N, V, backward));
-                std::vector<float> x = normal(size_t(N) * size_t(Vp), 3);
+                std::vector<float> x = normal(size_t(N) * size_t(Vp), 3), wanted = tokens_of(size_t(N), V);
                 for (int n = 0; n < N; n++)  // the padding takes no part: not even as NaN
                     std::fill(x.begin() + n * Vp + V, x.begin() + (n + 1) * Vp, kNaN);
-                std::vector<float> wanted = tokens_of(size_t(N), V);
                 for (size_t n = 1; n < wanted.size(); n += 3) {  // not trained on: whatever the logits are
                     wanted[n] = -1;
                     x[n * size_t(Vp)] = kNaN;
                 }
-                Tensor& losses = c.out(kFloat, size_t(N));
-                Tensor& logits = backward ? c.inout(kX, x) : c.in(kX, x);
-                Tensor& targets = c.in(kInt, wanted);
-                RUN(c, classifier, losses, logits, targets, N, V, Vp, backward);
-                c.near(losses, 8, 0, 4);          // k: the sum of exp, its log, and a difference
-                if (backward) c.near(logits, 8);  // k: exp of a difference, which is 20 at the most, and a division
+                classifier_case("padded", x, V, wanted, 8, 4, backward);  // k: the sum of exp, its log, a difference
             }
-}
-
-// Logits of a table, with the losses' k and the size of what they are differences of. Returns the losses.
-static std::vector<double> classifier_case(const char* what, const std::vector<float>& x, int V,
-                                           const std::vector<float>& wanted, double k, double terms) {
-    Case c(format("classifier V=%d, %s", V, what));
-    Tensor &losses = c.out(kFloat, wanted.size()), &logits = c.inout(kX, x), &targets = c.in(kInt, wanted);
-    RUN(c, classifier, losses, logits, targets, int(wanted.size()), V, int(x.size() / wanted.size()), true);
-    c.near(losses, k, 0, terms);
-    c.near(logits, 8);  // k: as above
-    return losses.got;
 }
 // A row whose shared memory is 48 KB without what the kernel adds, and GPT-2's, which is near all that a block can have
 // of some GPUs.
@@ -895,10 +819,10 @@ static void fold_case(Tree tree, int count, size_t units, int alias) {  // out i
                   alias));
     Tensor* partials = units > 1 ? &c.out(kFloat, units) : nullptr;
     c.arena = true;
-    Terms terms;
+    Arrays terms;
     for (int i = 0; i < count; i++)
-        terms.terms.push_back(&(i == alias ? c.inout(kFloat, rough(n)) : c.in(kFloat, rough(n))));
-    Tensor& out = alias >= 0 ? *terms.terms[size_t(alias)] : c.out(kFloat, n);
+        terms.list.push_back(&(i == alias ? c.inout(kFloat, rough(n)) : c.in(kFloat, rough(n))));
+    Tensor& out = alias >= 0 ? *terms.list[size_t(alias)] : c.out(kFloat, n);
     RUN(c, tree_reduce, out, partials, terms, count, tree, n);
     c.same(out);
     if (partials) c.same(*partials);
@@ -981,9 +905,7 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
         for (size_t i = 0; i < n && spoil != 0; i++) EXPECT(t->got[i] == double(t->start[i]), "changed at %zu", i);
     }
     if (sizeof(BACKEND::floatX) == 4 || spoil != 0) return;
-    std::vector<BACKEND::floatX> rounded(n);                // the master, rounded once
-    encode(kBackend, kX, rounded.data(), std::vector<float>(master.want.begin(), master.want.end()));
-    half.want = decode(kBackend, kX, rounded.data(), n);
+    half.want = stored(kBackend, kX, master.want);          // the master, rounded once
     c.same(half);
 }
 TEST(update) {
@@ -993,34 +915,7 @@ TEST(update) {
                 for (const size_t units : {1, 5}) update_case(optimizer, int(stage), spoil, units);
 }
 
-// Every rule: the same bits if units are updated one by one.
-TEST(update_by_units) {
-    for (const OptimizerInfo* info : all_optimizers()) {
-        const std::vector<float> start = normal(Updated::n);
-        Updated at_once(*info, start), by_units(*info, start);
-        for (int number = 1; number <= 3; number++) {
-            const std::vector<float> grads = normal(Updated::n);
-            at_once.update(default_values(*info), grads, number, 1e-2f, Updated::kUnits);
-            by_units.update(default_values(*info), grads, number, 1e-2f, 1);
-        }
-        const auto same = [](const float* a, const float* b) {
-            return from_device(a, Updated::n) == from_device(b, Updated::n);
-        };
-        const bool moved = info->whole || from_device(at_once.master, Updated::n) != start;
-        EXPECT(same(at_once.master, by_units.master) && moved, "%s: weights: other bits, or those of the start",
-               info->name);
-        for (size_t k = 0; k < info->state.size(); k++)
-            EXPECT(same(at_once.arrays[k], by_units.arrays[k]), "%s: %s: other bits", info->name, info->state[k].name);
-    }
-}
-
-static void adamw_formula(const Formula& f) {
-    double &m = f.state[0], &v = f.state[1];
-    m = f.hyper[0] * m + (1 - f.hyper[0]) * f.grad;
-    v = f.hyper[1] * v + (1 - f.hyper[1]) * f.grad * f.grad;
-    const double bias1 = 1 - std::pow(f.hyper[0], f.update), bias2 = 1 - std::pow(f.hyper[1], f.update);
-    f.w -= f.lr * (m / bias1 / (std::sqrt(v / bias2) + f.hyper[2]) + f.decay * f.hyper[3] * f.w);
-}
+static void adamw_formula(const Formula& f) { f.w -= f.lr * (adamw_direction(f) + f.decay * f.hyper[3] * f.w); }
 static void sgd_formula(const Formula& f) {
     f.state[0] = f.hyper[0] * f.state[0] + f.grad + f.decay * f.hyper[1] * f.w;
     f.w -= f.lr * f.state[0];
@@ -1054,19 +949,12 @@ TEST(matrix_polynomial) {
 
 // Newton and Schulz in double, on a matrix (rows, cols).
 static std::vector<double> orthogonal(std::vector<double> x, size_t rows, size_t cols) {
-    if (rows > cols) {
-        std::vector<double> t(x.size()), back(x.size());
-        for (size_t i = 0; i < x.size(); i++) t[i % cols * rows + i / cols] = x[i];
-        t = orthogonal(t, cols, rows);
-        for (size_t i = 0; i < x.size(); i++) back[i] = t[i % cols * rows + i / cols];
-        return back;
-    }
-    const auto product = [](const std::vector<double>& a, const std::vector<double>& b, size_t n) {     // a is (n,n)
-        const size_t width = b.size() / n;
+    const auto product = [&](const std::vector<double>& a, const std::vector<double>& b) {      // a is (rows,rows)
+        const size_t width = b.size() / rows;
         std::vector<double> out(b.size(), 0);
-        for (size_t i = 0; i < n; i++)
-            for (size_t k = 0; k < n; k++)
-                for (size_t j = 0; j < width; j++) out[i * width + j] += a[i * n + k] * b[k * width + j];
+        for (size_t i = 0; i < rows; i++)
+            for (size_t k = 0; k < rows; k++)
+                for (size_t j = 0; j < width; j++) out[i * width + j] += a[i * rows + k] * b[k * width + j];
         return out;
     };
     double norm = 0;
@@ -1077,58 +965,32 @@ static std::vector<double> orthogonal(std::vector<double> x, size_t rows, size_t
         for (size_t i = 0; i < rows; i++)
             for (size_t j = 0; j < rows; j++)
                 for (size_t k = 0; k < cols; k++) gram[i * rows + j] += x[i * cols + k] * x[j * cols + k];
-        const std::vector<double> square = product(gram, gram, rows);
+        const std::vector<double> square = product(gram, gram);
         for (size_t i = 0; i < gram.size(); i++)
             gram[i] = (i % (rows + 1) == 0 ? 3.4445 : 0) - 4.7750 * gram[i] + 2.0315 * square[i];
-        x = product(gram, x, rows);
+        x = product(gram, x);
     }
     return x;
 }
 
-// Three steps of whole matrices, wide, tall and square, against double; the padding of the last unit stays zero.
+// Wide, tall and square. An element of an orthogonal matrix is 1 / sqrt(longer side) in size. bf16 keeps 8 bits of each
+// of 15 products.
 TEST(muon_matrix) {
     const size_t shapes[][2] = {{24, 104}, {104, 24}, {64, 64}, {72, 64}, {8, 512}};
     for (const auto& [rows, cols] : shapes) {
-        const size_t n = rows * cols, padded = round_up(n, kUnit), units = padded / kUnit;
-        const auto pad = [&](std::vector<float> x) { x.resize(padded, 0); return x; };
-        const std::vector<float> w0 = normal(n);
-        std::vector<double> w(w0.begin(), w0.end()), m(n, 0), hyper;
-        for (const Hyper& h : muon_info.hyper) hyper.push_back(h.value);
-        float *const master = on_device(pad(w0)), *const momentum = on_device(pad({})),
-                     *const grad = on_device(pad({}));
-        BACKEND::floatX* const half = on_device(std::vector<BACKEND::floatX>(padded));
-        Rates* const rates = on_device(std::vector<Rates>(units, {.lr = 0.5f, .decay = 0.5f}));
-        StepState* const state = on_device(std::vector<StepState>(1));
-        float* const arrays[] = {momentum};
-        BACKEND::MatrixUpdate u = {
-            {padded, half, master, arrays, grad, rates, state}, find_optimizer("muon"), rows, cols, rows, nullptr};
-        if (sizeof(BACKEND::floatX) == 4) u.param = reinterpret_cast<BACKEND::floatX*>(master);
-        u.work = BACKEND::device_alloc(BACKEND::muon_matrix(u, nullptr), "test");
-        for (uint32_t step = 0; step < 3; step++) {
-            const std::vector<float> g = normal(n);
-            StepState now = {42, step, 1e-2f, 1e-3f, {}};
-            muon_info.prepare(&now, hyper.data(), step + 1, 1, nullptr);
-            BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
-            BACKEND::copy_to_device(grad, g.data(), n * 4, nullptr);
-            BACKEND::muon_matrix(u, nullptr);
-            BACKEND::stream_sync(nullptr);
-            std::vector<double> d(n);
-            for (size_t i = 0; i < n; i++) {
-                m[i] = 0.95 * m[i] + 0.05 * 1e-3 * g[i];
-                d[i] = 0.95 * m[i] + 0.05 * 1e-3 * g[i];
+        const double size = 3 * 0.02 / std::sqrt(double(std::min(rows, cols)));
+        const double tolerance = size * (kHalf ? 0.1 : 1e-4);
+        const double scale = std::sqrt(std::fmax(1, double(rows) / double(cols)));
+        std::vector<double> m(rows * cols), d(m);
+        const auto formula = [&](std::vector<double>& w, const std::vector<float>& g, int) {
+            for (size_t i = 0; i < m.size(); i++) {
+                m[i] = 0.95 * m[i] + 0.05 * 1e-3 * double(g[i]);
+                d[i] = 0.95 * m[i] + 0.05 * 1e-3 * double(g[i]);
             }
-            d = orthogonal(d, rows, cols);
-            const double scale = std::sqrt(std::fmax(1, double(rows) / double(cols)));
-            for (size_t i = 0; i < n; i++) w[i] -= 0.5 * 0.02 * (scale * d[i] + 0.5 * 0.1 * w[i]);
-        }
-        // An element of an orthogonal matrix is 1 / sqrt(longer side) in size. bf16 keeps 8 bits of each of 15
-        // products.
-        const std::vector<float> got = from_device(master, padded);
-        const double size = 3 * 0.02 / std::sqrt(double(std::min(rows, cols))), tolerance = size * (kHalf ? 0.1 : 1e-4);
-        expect_near(got.data(), w.data(), n, tolerance, format("muon %zu x %zu", rows, cols).c_str());
-        for (size_t i = n; i < padded; i++) EXPECT(got[i] == 0, "padding[%zu] became %g", i, double(got[i]));
-        for (void* p : {(void*)master, (void*)momentum, (void*)grad, (void*)half, (void*)rates, (void*)state, u.work})
-            BACKEND::device_free(p);
+            const std::vector<double> step = orthogonal(d, rows, cols);
+            for (size_t i = 0; i < m.size(); i++) w[i] -= 0.5 * 0.02 * (scale * step[i] + 0.5 * 0.1 * w[i]);
+        };
+        expect_matrix(muon_info, BACKEND::muon_matrix, rows, cols, rows, 0.5f, 1e-2f, tolerance, formula);
     }
 }
 
@@ -1176,7 +1038,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     WRITES(matmul_gelu_backward_input, {}, x, y, z, x, 0, C, C);
     WRITES(matmul_backward_params, LIST(&matrix, dbias), matrix, dbias, x, y, 0, C, C, accumulate);
     WRITES(attention_backward, {}, x, u, y, z, y, v, heads);
-    Terms terms = {{&u, &v}, {}};
+    Arrays terms = {{&u, &v}, {}};
     WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kBalanced, none);
     Arrays arrays = {{&matrix, &row}, {}};
     Updates updates = {none, {&x, &x}, u, arrays, v, rates, mask.state};
@@ -1202,8 +1064,10 @@ TEST(no_rows) {
 // Written and found at the given places alone, with an array's start, end and padding as they are.
 TEST(poison) {
     const size_t n = 3 * kUnit + 40, room = 5 * kUnit;
-    float* const x = static_cast<float*>(BACKEND::device_alloc(room * sizeof(float), "test"));
-    uint64_t* const left = static_cast<uint64_t*>(BACKEND::device_alloc(sizeof(uint64_t), "test"));
+    const BACKEND::Device<float> array(room);
+    const BACKEND::Device<uint64_t> result(1);
+    float* const x = array.at;
+    uint64_t* const left = result.at;
     const auto found = [&](size_t first, size_t count, size_t step) {
         BACKEND::find_poison(left, x + first, count, step, x + room);
         uint64_t now;
@@ -1238,18 +1102,15 @@ TEST(poison) {
     EXPECT(found(kUnit, kUnit, kUnit) == 4 * kUnit, "the first of two ranges");
     BACKEND::find_poison(left, x + kUnit, kUnit, kUnit, x + room);
     EXPECT(found(2 * kUnit, kUnit, kUnit) == 4 * kUnit, "the first of two ranges, looked at first");
-    BACKEND::device_free(x);
-    BACKEND::device_free(left);
 }
 
 static uint64_t backend_hash(const std::vector<float>& x) {
-    float* p = static_cast<float*>(BACKEND::device_alloc(x.size() * 4, "test"));
-    if (!x.empty()) BACKEND::copy_to_device(p, x.data(), x.size() * 4, nullptr);
-    const uint64_t hash = BACKEND::hash_floats(p, x.size(), nullptr);
+    BACKEND::Device<float> p(x.size());
+    if (!x.empty()) p.put(x);
+    const uint64_t hash = BACKEND::hash_floats(p.at, x.size());
     BACKEND::set_threads(3);
-    const uint64_t again = BACKEND::hash_floats(p, x.size(), nullptr);
+    const uint64_t again = BACKEND::hash_floats(p.at, x.size());
     BACKEND::set_threads(2);
-    BACKEND::device_free(p);
     EXPECT(hash == again, "n=%zu: with 3 threads another hash", x.size());
     return hash;
 }
@@ -1257,26 +1118,23 @@ static uint64_t backend_hash(const std::vector<float>& x) {
 TEST(hash_floats) {
     for (const size_t n : {size_t(0), size_t(1), size_t(17), kUnit - 1, kUnit, kUnit + 1, 9 * kUnit, 9 * kUnit + 5}) {
         std::vector<float> x = normal(n);
-        const uint64_t hash = backend_hash(x), want = SPEC::hash_floats(x.data(), n, nullptr);
+        const uint64_t hash = backend_hash(x), want = SPEC::hash_floats(x.data(), n);
         EXPECT(hash == want, "n=%zu: got %016llx, want %016llx", n, (unsigned long long)hash, (unsigned long long)want);
         if (n == 0) continue;
         const auto differs = [&](const char* what) {
             EXPECT(backend_hash(x) != hash, "n=%zu: %s has the same hash", n, what);
         };
         for (const size_t i : {size_t(0), n / 2, n - 1}) {
-            uint32_t bits;
             const float old = x[i];
-            std::memcpy(&bits, &old, 4);
             for (const uint32_t flip : {1u, 1u << 31, 1u << 22}) {
-                const uint32_t flipped = bits ^ flip;
-                std::memcpy(&x[i], &flipped, 4);
+                x[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(old) ^ flip);
                 differs("another bit");
             }
             x[i] = old;
         }
-        std::vector<float> longer = x;
-        longer.push_back(0);
-        EXPECT(backend_hash(longer) != hash, "n=%zu: a zero behind has the same hash", n);
+        x.push_back(0);
+        differs("a zero behind");
+        x.pop_back();
         if (n < 2) continue;
         std::swap(x[0], x[n - 1]);  // in one unit, or across units
         differs("a swap");
