@@ -18,7 +18,7 @@ out = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.txt"), 
 
 
 def write(name, x):
-    x = x.detach().flatten().tolist()
+    x = x.detach().double().flatten().tolist()
     exact = all((v * 64).is_integer() for v in x)
     scale = 64 if exact else 10 ** (8 - math.floor(math.log10(max(map(abs, x)))))
     out.write(f"{name} {len(x)} {scale}\n" + " ".join(str(round(v * scale)) for v in x) + "\n")
@@ -30,14 +30,25 @@ def inp(name, *shape, scale=1.0):
     return x.requires_grad_()
 
 
+def results(op, y, dy, **inputs):
+    y.backward(dy)
+    write(op + ".out", y)
+    for name, x in inputs.items():
+        write(f"{op}.{name}", x.grad)
+
+
+def attention(op, T, NH, NK):
+    qkv, dy = inp(op + ".qkv", 2, T, NH + 2 * NK, 8), inp(op + ".dout", 2, T, NH, 8)
+    q, k, v = (x.transpose(1, 2) for x in qkv.split([NH, NK, NK], dim=2))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+    results(op, y, dy, dqkv=qkv)
+
+
 out.write(f"# make_ops.py, torch {torch.__version__.split('+')[0]}, float64\n")
 
 # LayerNorm (3, 24)
 x, w, b, dy = inp("ln.inp", 3, 24), inp("ln.weight", 24), inp("ln.bias", 24), inp("ln.dout", 3, 24)
-y = F.layer_norm(x, (24,), w, b, eps=1e-5)
-y.backward(dy)
-for name, v in [("out", y), ("dinp", x.grad), ("dweight", w.grad), ("dbias", b.grad)]:
-    write("ln." + name, v)
+results("ln", F.layer_norm(x, (24,), w, b, eps=1e-5), dy, dinp=x, dweight=w, dbias=b)
 
 # a GPT-2 MLP: proj(gelu(fc(x))), rows (5), channels 8 -> 32 -> 8
 x, dy = inp("mlp.inp", 5, 8), inp("mlp.dout", 5, 8)
@@ -46,21 +57,11 @@ w2, b2 = inp("mlp.projw", 8, 32, scale=0.5), inp("mlp.projb", 8)
 pre = F.linear(x, w1, b1)
 pre.retain_grad()
 act = F.gelu(pre, approximate="tanh")
-y = F.linear(act, w2, b2)
-y.backward(dy)
-for name, v in [
-    ("pre", pre), ("act", act), ("out", y), ("dpre", pre.grad), ("dinp", x.grad), ("dfcw", w1.grad),
-    ("dfcb", b1.grad), ("dprojw", w2.grad), ("dprojb", b2.grad),
-]:
-    write("mlp." + name, v)
+write("mlp.pre", pre)
+write("mlp.act", act)
+results("mlp", F.linear(act, w2, b2), dy, dpre=pre, dinp=x, dfcw=w1, dfcb=b1, dprojw=w2, dprojb=b2)
 
-# causal attention, qkv (2, 7, 3, 2, 8)
-qkv, dy = inp("att.qkv", 2, 7, 3, 2, 8), inp("att.dout", 2, 7, 2, 8)
-q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
-y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-y.backward(dy)
-write("att.out", y)
-write("att.dqkv", qkv.grad)
+attention("att", 7, 2, 2)
 
 # cross entropy (4, 11)
 x = inp("loss.logits", 4, 11, scale=3)
@@ -74,12 +75,8 @@ write("loss.dlogits", x.grad)
 # embeddings: tokens (2, 3) of 5, positions of 4, channels 8
 wte, wpe, dy = inp("emb.wte", 5, 8), inp("emb.wpe", 4, 8), inp("emb.dout", 2, 3, 8)
 t = torch.tensor([[4, 0, 4], [4, 2, 0]])
-y = F.embedding(t, wte) + wpe[:3]
-y.backward(dy)
 write("emb.tokens", t)
-write("emb.out", y)
-write("emb.dwte", wte.grad)
-write("emb.dwpe", wpe.grad)
+results("emb", F.embedding(t, wte) + wpe[:3], dy, dwte=wte, dwpe=wpe)
 
 # AdamW and SGD: 3 steps of 8 weights that decay and 8 that do not; gradients of the 16, a learning rate that changes
 w = inp("adamw.start", 16)
@@ -104,15 +101,6 @@ optimize("sgd", lambda groups: torch.optim.SGD(groups, lr=1, momentum=0.9), grad
 
 # RMSNorm (3, 24)
 x, w, dy = inp("rms.inp", 3, 24), inp("rms.weight", 24), inp("rms.dout", 3, 24)
-y = F.rms_norm(x, (24,), w, eps=0.125)
-y.backward(dy)
-for name, v in [("out", y), ("dinp", x.grad), ("dweight", w.grad)]:
-    write("rms." + name, v)
+results("rms", F.rms_norm(x, (24,), w, eps=0.125), dy, dinp=x, dweight=w)
 
-# causal attention of 6 heads, three of which share keys and values: qkv (2, 5, 6 + 2 * 2, 8)
-qkv, dy = inp("grouped.qkv", 2, 5, 10, 8), inp("grouped.dout", 2, 5, 6, 8)
-q, k, v = (x.transpose(1, 2) for x in qkv.split([6, 2, 2], dim=2))
-y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
-y.backward(dy)
-write("grouped.out", y)
-write("grouped.dqkv", qkv.grad)
+attention("grouped", 5, 6, 2)
