@@ -66,4 +66,3 @@ for step in range(STEPS):
     lines.append(f"{step} {loss.item():.12g} {norm.item():.12g}")
 with open(os.path.join(OUT, "losses.txt"), "w") as f:
     f.write("\n".join(lines) + "\n")
-print("\n".join(lines))

@@ -61,44 +61,37 @@ inline std::vector<float> integers(size_t n, int low, int high) {
     return x;
 }
 
-inline size_t element_bytes(Side side, Kind kind) {
+// f(a number of the kind's type, kX left out).
+template <class F> auto with_type(Kind kind, const F& f) {
     switch (kind) {
-        case kX: return side == kSpec ? sizeof(SPEC::floatX) : sizeof(BACKEND::floatX);
-        case kByte: return 1;
-        case kDouble: return sizeof(double);
-        default: return 4;
+        case kInt: return f(int());
+        case kByte: return f(uint8_t());
+        case kDouble: return f(double());
+        default: return f(float());
     }
 }
-
+inline size_t element_bytes(Side side, Kind kind) {
+    if (kind == kX) return side == kSpec ? sizeof(SPEC::floatX) : sizeof(BACKEND::floatX);
+    return with_type(kind, [](auto x) { return sizeof x; });
+}
 // Values to and from the bytes of one side's memory.
-template <class T> void fill(void* to, const std::vector<float>& x) {
-    for (size_t i = 0; i < x.size(); i++) static_cast<T*>(to)[i] = T(x[i]);
-}
 inline void encode(Side side, Kind kind, void* to, const std::vector<float>& x) {
-    if (kind == kX && side == kSpec) SPEC::store_floats(static_cast<SPEC::floatX*>(to), x.data(), x.size());
-    if (kind == kX && side == kBackend) BACKEND::store_floats(static_cast<BACKEND::floatX*>(to), x.data(), x.size());
-    if (kind == kFloat) fill<float>(to, x);
-    if (kind == kInt) fill<int>(to, x);
-    if (kind == kByte) fill<uint8_t>(to, x);
-    if (kind == kDouble) fill<double>(to, x);
-}
-template <class T> std::vector<double> widen(const void* from, size_t n) {
-    return std::vector<double>(static_cast<const T*>(from), static_cast<const T*>(from) + n);
+    if (kind != kX)
+        with_type(kind, [&](auto type) { std::copy(x.begin(), x.end(), static_cast<decltype(type)*>(to)); });
+    else if (side == kSpec) SPEC::store_floats(static_cast<SPEC::floatX*>(to), x.data(), x.size());
+    else BACKEND::store_floats(static_cast<BACKEND::floatX*>(to), x.data(), x.size());
 }
 inline std::vector<double> decode(Side side, Kind kind, const void* from, size_t n) {
+    if (kind != kX)
+        return with_type(kind, [&](auto type) {
+            const auto* const at = static_cast<const decltype(type)*>(from);
+            return std::vector<double>(at, at + n);
+        });
     std::vector<float> x(n);
-    switch (kind) {
-        case kFloat: return widen<float>(from, n);
-        case kInt: return widen<int>(from, n);
-        case kByte: return widen<uint8_t>(from, n);
-        case kDouble: return widen<double>(from, n);
-        case kX: break;
-    }
     if (side == kSpec) SPEC::load_floats(x.data(), static_cast<const SPEC::floatX*>(from), n);
     else BACKEND::load_floats(x.data(), static_cast<const BACKEND::floatX*>(from), n);
-    return widen<float>(x.data(), n);
+    return {x.begin(), x.end()};
 }
-
 // What a side's memory makes of numbers.
 template <class X> std::vector<double> stored(Side side, Kind kind, const std::vector<X>& x) {
     std::vector<char> bytes(x.size() * element_bytes(side, kind));
@@ -278,6 +271,7 @@ struct Case {
         return tensors.emplace_back(kind, role, std::move(start), tensors.size() + 1);
     }
     Tensor& in(Kind kind, std::vector<float> start) { return add(kind, kIn, std::move(start)); }
+    Tensor& random(size_t n, double scale = 1, double mean = 0) { return in(kX, normal(n, scale, mean)); }
     Tensor& out(Kind kind, size_t n) { return add(kind, kOut, std::vector<float>(n, kNaN)); }
     Tensor& inout(Kind kind, std::vector<float> start) { return add(kind, kOut, std::move(start)); }
     Tensor& scratch(Kind kind, size_t n) { return add(kind, kScratch, std::vector<float>(n, kNaN)); }
