@@ -303,16 +303,16 @@ TEST(layernorm_forward) {
     for (const NormSize& s : kNorms)
         for (const NormForm& form : kNormForms)
             for (const double mean_of_inp : {0.0, 100.0}) {
-                const size_t C = size_t(s.C), N = size_t(s.N);
+                const auto& [N, C] = s;
                 Case c(format("layernorm_forward %s around %g", text_of(form, s).c_str(), mean_of_inp));
                 Tensor &out = c.out(kX, N * C), &rstd = c.out(kFloat, N);
                 Tensor* mean = form.rms ? nullptr : &c.out(kFloat, N);
                 std::vector<float> x = normal(N * C, 1, mean_of_inp);
                 // A constant row has variance 0, and one of zeros the mean square 0.
-                if (s.N > 2) std::fill(x.begin() + s.C, x.begin() + 2 * s.C, form.rms ? 0.0f : 0.5f);
+                if (N > 2) std::fill(x.begin() + C, x.begin() + 2 * C, form.rms ? 0.0f : 0.5f);
                 Tensor &inp = c.in(kX, x), &weight = c.random(C);
                 Tensor* bias = form.rms ? nullptr : &c.random(C);
-                Norm norm = {s.N, s.C, &inp, &out, mean, &rstd, &weight, bias, form.eps};
+                Norm norm = {N, C, &inp, &out, mean, &rstd, &weight, bias, form.eps};
                 RUN(c, layernorm_forward, norm);
                 const bool cancels = mean_of_inp != 0 && !form.rms;
                 c.near(out, cancels ? 400 : 8);    // k: a few roundings of values of size 1, or of size 100
@@ -322,7 +322,7 @@ TEST(layernorm_forward) {
 }
 
 static void residual_layernorm(const NormSize& s, const NormForm& form, float rate, bool in_place) {
-    const size_t C = size_t(s.C), N = size_t(s.N);
+    const auto& [N, C] = s;
     Mask mask(rate);
     Case c(format("residual_layernorm_forward %s dropout=%g in_place=%d", text_of(form, s).c_str(), rate, in_place));
     Tensor &out = c.out(kX, N * C), &rstd = c.out(kFloat, N);
@@ -331,7 +331,7 @@ static void residual_layernorm(const NormSize& s, const NormForm& form, float ra
     Tensor& inp = in_place ? residual : c.random(N * C);
     Tensor &branch = c.random(N * C), &weight = c.random(C);
     Tensor* bias = form.rms ? nullptr : &c.random(C);
-    Norm norm = {s.N, s.C, &residual, &out, mean, &rstd, &weight, bias, form.eps};
+    Norm norm = {N, C, &residual, &out, mean, &rstd, &weight, bias, form.eps};
     RUN(c, residual_layernorm_forward, norm, inp, branch, mask);
     c.near(residual, 2);               // k: one division and one add
     c.near(out, 8, 1);                 // k: as layernorm_forward; kx: of the residual as stored
@@ -347,25 +347,20 @@ TEST(residual_layernorm_forward) {
 
 static void layernorm_backward_case(const NormSize& s, bool rms, bool first) {
     const size_t C = size_t(s.C), N = size_t(s.N);
-    const NormForm form = {rms, 1e-5f};
-    Case c(format("layernorm_backward %s first=%d", text_of(form, s).c_str(), first));
+    Case c(format("%s backward N=%d C=%d first=%d", rms ? "RMSNorm" : "LayerNorm", s.N, s.C, first));
     c.once = s.N > 200;       // as it would take long
-    const std::vector<float> x = normal(N * C, 1, rms ? 0.5 : 0);
-    std::vector<float> mean(N), rstd(N);
-    for (size_t n = 0; n < N; n++) {
-        double sum = 0, squares = 0;
-        for (size_t i = 0; i < C; i++) sum += x[n * C + i];
-        const double m = rms ? 0 : sum / double(C);
-        for (size_t i = 0; i < C; i++) squares += std::pow(x[n * C + i] - m, 2);
-        mean[n] = float(m);
-        rstd[n] = float(1 / std::sqrt(squares / double(C) + double(form.eps)));
-    }
+    const double around = rms ? 0.5 : 0;
+    Tensor &inp = c.random(N * C, 1, around), &dout = c.random(N * C, 1, around), &weight = c.random(C);
+    Tensor &out = c.out(kX, N * C), &rstd = c.out(kFloat, N);
+    Tensor *mean = rms ? nullptr : &c.out(kFloat, N), *bias = rms ? nullptr : &c.random(C);
+    Norm norm = {s.N, s.C, &inp, &out, mean, &rstd, &weight, bias, 1e-5f};
+    RUN(c, layernorm_forward, norm);
+    rstd.becomes_input();
+    if (mean) mean->becomes_input();
+    norm.out = norm.bias = nullptr;
     Tensor& dinp = first ? c.out(kX, N * C) : c.inout(kX, normal(N * C));
     std::vector<Tensor*> sums = {&c.out(kFloat, C)};
     if (!rms) sums.push_back(&c.out(kFloat, C));
-    Tensor &dout = c.random(N * C, 1, rms ? 0.5 : 0), &inp = c.in(kX, x), &weight = c.random(C);
-    Tensor *means = rms ? nullptr : &c.in(kFloat, mean), &rstds = c.in(kFloat, rstd);
-    Norm norm = {s.N, s.C, &inp, nullptr, means, &rstds, &weight, nullptr, form.eps};
     expect_one_add(c, sums, [&](bool accumulate) {
         Tensor* dbias = rms ? nullptr : sums[1];
         RUN(c, layernorm_backward, dinp, *sums[0], dbias, dout, norm, first, accumulate);
@@ -599,16 +594,22 @@ static float scale_in(const AttentionCase& s) {
     return (&s - kAttentions) % 2 ? 1.5f / std::sqrt(float(s.HS)) : 0.0f;
 }
 
-TEST(attention_forward) {
+TEST(attention_forward_and_attention_backward) {
     for (const AttentionCase& s : kAttentions)
         for (const float rate : kRates) {
             Mask mask(rate);
             Heads heads = s.heads(mask, scale_in(s));
-            Case c(s.text("attention_forward", rate));
-            Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.random(s.n_qkv());
+            Case c(s.text("attention", rate));
+            Tensor &dqkv = c.out(kX, s.n_qkv()), &delta = c.scratch(kFloat, s.rows()), &dout = c.random(s.n());
+            Tensor &qkv = c.random(s.n_qkv()), &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows());
             RUN(c, attention_forward, out, lse, qkv, heads);
             c.near(out, 8 + root(s.HS) + root(s.T), 1);  // k: q.k, exp, and a sum of T terms; kx: of p, if it is stored
             c.near(lse, 8 + root(s.HS), 0, 1);           // k: q.k, exp and log of scores of size 1
+            out.becomes_input();
+            lse.becomes_input();
+            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, heads);
+            // k: two dot products, exp, sums of a term per query of the group; kx: of p and ds
+            c.near(dqkv, 16 + root(s.HS) + root(s.T * s.NH / s.NK), 1);
         }
 }
 
@@ -628,23 +629,6 @@ TEST(attention_forward_large_scores) {
            "the scores are not large: the test tests nothing");
     c.near(out, 64, 1);  // k: exp of a difference of 100 loses 7 bits at the most
     c.near(lse, 4);      // k: one add and one log
-}
-
-TEST(attention_backward) {
-    for (const AttentionCase& s : kAttentions)
-        for (const float rate : kRates) {
-            Mask mask(rate);
-            Heads heads = s.heads(mask, scale_in(s));
-            Case c(s.text("attention_backward", rate));
-            Tensor &dqkv = c.out(kX, s.n_qkv()), &delta = c.scratch(kFloat, s.rows()), &dout = c.random(s.n());
-            Tensor &qkv = c.random(s.n_qkv()), &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows());
-            RUN(c, attention_forward, out, lse, qkv, heads);
-            out.becomes_input();
-            lse.becomes_input();
-            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, heads);
-            // k: two dot products, exp, sums of a term per query of the group; kx: of p and ds
-            c.near(dqkv, 16 + root(s.HS) + root(s.T * s.NH / s.NK), 1);
-        }
 }
 
 // Fed in pieces, the cache gives what attention_forward gives for all positions at once.
