@@ -62,38 +62,43 @@ async function open(address, width) {
     const page = frame.contentDocument, root = page.documentElement
     const figure = name => page.querySelector(`figure[data-y="${name}"]`)
     const plot = figure('loss').querySelector('.plot')
-    const act = async (kind, part) => {
+    const send = async event => {
+        plot.dispatchEvent(event)
+        await rest()
+    }
+    const act = (kind, part) => {
         const box = plot.getBoundingClientRect()
-        plot.dispatchEvent(new frame.contentWindow.PointerEvent(kind, {clientX: box.left + part * box.width,
+        return send(new frame.contentWindow.PointerEvent(kind, {clientX: box.left + part * box.width,
             clientY: box.top + 60, pointerType: 'mouse', bubbles: true}))
+    }
+    const press = key => send(new frame.contentWindow.KeyboardEvent('keydown', {key, bubbles: true}))
+    const click = async item => {
+        item.click()
         await rest()
     }
-    const press = async key => {
-        plot.dispatchEvent(new frame.contentWindow.KeyboardEvent('keydown', {key, bubbles: true}))
-        await rest()
-    }
+    const top = () => Math.max(...ticks('loss', 'end').map(Number).filter(isFinite))
     const ticks = (name, anchor) => [...figure(name).querySelectorAll(`text[text-anchor=${anchor}]`)]
         .map(text => text.textContent)
     const keys = name => [...figure(name).querySelectorAll('.key li')]
         .map(item => [...item.querySelectorAll('span, b:not(.badge)')].map(part => part.textContent))
-    return {frame, page, root, figure, plot, act, press, ticks, keys}
+    return {frame, page, root, figure, plot, act, press, click, top, ticks, keys}
 }
 async function phone(address, width) {
     const {root, page, frame} = await open(address, width)
-    say('width', address, width, root.scrollWidth)
+    say('width', root.scrollWidth <= width, address, width)
     const small = [...page.querySelectorAll('button, label, summary')].filter(item => item.offsetParent &&
         (item.offsetHeight < 24 || item.offsetWidth < 24))
     say('small', small.length)
     frame.remove()
 }
 (async () => {
-    const {page, figure, plot, act, press, ticks, keys, root, frame} = await open('page.html', 1200)
-    say('width page.html 1200', root.scrollWidth)
+    const {page, figure, plot, act, press, click, top, ticks, keys, root, frame} = await open('page.html', 1200)
+    say('width', root.scrollWidth <= 1200)
     say('dark', getComputedStyle(page.body).backgroundColor, getComputedStyle(page.body).color)
     say('lines', page.querySelectorAll('figure:not([hidden]) .line').length)
     say('hidden', page.querySelectorAll('figure[hidden]').length)
     say('spikes', figure('loss').querySelectorAll('.spike').length)
-    say('top', Math.max(...ticks('loss', 'end').map(Number).filter(isFinite)))
+    say('top', top() > 3 && top() < 20)
     say('marks', plot.querySelectorAll('.warn').length, plot.querySelectorAll('.resume').length,
         plot.querySelectorAll('.ckpt').length)
     for (const part of [0.05, 0.1, 0.3, 0.77]) {
@@ -101,9 +106,7 @@ async function phone(address, width) {
         for (const name of ['loss', 'tok_s', 'grad_norm']) keys(name).forEach((key, run) => say('under', name, run,
             key[0].replace(/step |,/g, ''), key[name == 'loss' ? 2 : 1].replaceAll(',', '')))
     }
-    await press('Home')
-    await press('ArrowRight')
-    await press('ArrowRight')
+    for (const key of ['Home', 'ArrowRight', 'ArrowRight']) await press(key)
     say('third', keys('loss')[0][0])
     await act('pointerdown', 0.4)
     await act('pointermove', 0.6)
@@ -111,22 +114,18 @@ async function phone(address, width) {
     say('zoomed', ticks('loss', 'middle')[0].replace(',', '') >= 200, !page.getElementById('all').disabled)
     await act('dblclick', 0.5)
     say('again', ticks('loss', 'middle')[0], page.getElementById('all').disabled)
-    page.querySelector('[name=axis][value="1"]').click()
-    await rest()
-    say('axis', ticks('loss', 'middle').at(-1))
-    page.querySelector('[name=axis][value="2"]').click()
-    await rest()
-    say('axis', ticks('loss', 'end').at(-1))
-    page.getElementById('log').click()
-    await rest()
-    say('log', Math.max(...ticks('loss', 'end').map(Number).filter(isFinite)))
+    for (const [value, anchor] of [['1', 'middle'], ['2', 'end']]) {
+        await click(page.querySelector(`[name=axis][value="${value}"]`))
+        say('axis', ticks('loss', anchor).at(-1))
+    }
+    await click(page.getElementById('log'))
+    say('log', top())
     say('raw', plot.querySelectorAll('.raw').length)
     page.getElementById('smooth').value = 0
     page.getElementById('smooth').oninput()
     await rest()
     say('raw', plot.querySelectorAll('.raw').length)
-    page.querySelectorAll('#runs input')[1].click()
-    await rest()
+    await click(page.querySelectorAll('#runs input')[1])
     say('shown', plot.querySelectorAll('.line').length)
     frame.remove()
     for (const address of ['page.html', 'one.html', 'bare.html'])
@@ -151,22 +150,34 @@ browse() {
 }
 check "Chromium runs" browse "file://$tmp/drive.html" "$tmp/dom"
 said() { grep -qx -- "$1" "$tmp/dom" || { grep -m 3 -- "^${1%% *}" "$tmp/dom"; return 1; }; }
-check "everything was tried" said end
 check "nothing on the console" test ! -s "$tmp/console"
-check "a line per run and chart" said 'lines 22'
-check "no chart without values" said 'hidden 1'
-check "spikes are marked" said 'spikes 2'
-top() { awk '/^top/ { exit !($2 > 3 && $2 < 20) }' "$tmp/dom"; }
-check "and do not stretch the axis" top
-check "marks of events" said 'marks 1 1 11'
+while IFS='|' read -r name line; do check "$name" said "$line"; done <<'ROWS'
+everything was tried|end
+a line per run and chart|lines 22
+no chart without values|hidden 1
+spikes are marked|spikes 2
+and do not stretch the axis|top true
+marks of events|marks 1 1 11
+arrow keys|third step 2
+a drag zooms|zoomed true true
+a double click shows all|again 0 true
+over tokens|axis .*[kM]
+over time|axis seconds
+a log scale|log [1-9][0-9]*
+raw values behind smoothed ones|raw 2
+and none where nothing is smoothed|raw 0
+a run can be left out|shown 1
+an address with a step|linked step 123
+curves without script|bare [2-9][0-9] true
+in the light|dark rgb(246, 247, 248) rgb(26, 30, 35)
+ROWS
 under() {
     python3 - "$tmp" <<'END'
 import json, sys
 runs = []
 for name in ("first", "second-with-a-name-that-is-far-too-long-for-a-phone"):
-    runs.append({})
-    for line in map(json.loads, open(f"{sys.argv[1]}/{name}/metrics.jsonl")):
-        if line["event"] == "train": runs[-1][line["step"]] = line
+    lines = map(json.loads, open(f"{sys.argv[1]}/{name}/metrics.jsonl"))
+    runs.append({line["step"]: line for line in lines if line["event"] == "train"})
 seen = [line.split(maxsplit=5) for line in open(f"{sys.argv[1]}/dom") if line.startswith("under ")]
 assert len(seen) == 4 * 3 * 2, len(seen)
 for _, name, run, step, value in seen:
@@ -176,22 +187,9 @@ assert len({step for _, _, _, step, _ in seen}) >= 4
 END
 }
 check "the values under the crosshair are the log's" under
-check "arrow keys" said 'third step 2'
-check "a drag zooms" said 'zoomed true true'
-check "a double click shows all" said 'again 0 true'
-check "over tokens" said 'axis .*[kM]'
-check "over time" said 'axis seconds'
-check "a log scale" said 'log [1-9][0-9]*'
-check "raw values behind smoothed ones" said 'raw 2'
-check "and none where nothing is smoothed" said 'raw 0'
-check "a run can be left out" said 'shown 1'
-check "an address with a step" said 'linked step 123'
-check "curves without script" said 'bare [2-9][0-9] true'
-fits() { awk '/^width/ { n++; if ($4 > $3) { print; wide = 1 } } END { exit wide || n != 7 }' "$tmp/dom"; }
-check "nothing is wider than the window, also of phones" fits
-large() { ! grep '^small' "$tmp/dom" | grep -v 'small 0'; }
-check "what is to be touched is large enough" large
-check "in the light" said 'dark rgb(246, 247, 248) rgb(26, 30, 35)'
+all() { [ "$(grep -c "^$1" "$tmp/dom")" -eq $2 ] && ! grep "^$1" "$tmp/dom" | grep -v "^$1 $3"; }
+check "nothing is wider than the window, also of phones" all width 7 true
+check "what is to be touched is large enough" all small 6 0
 check "Chromium runs with dark pages" browse "file://$tmp/drive.html" "$tmp/dom" --force-dark-mode
 check "in the dark" said 'dark rgb(13, 17, 23) rgb(230, 234, 239)'
 
