@@ -17,17 +17,17 @@ import json
 import os
 import random
 import shutil
-import sys
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+import check_tokenizers
+import hugging_face
 import torch
-import transformers
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, processors
 
 T = 64
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
-          r"\s+(?!\S)|\s+")
+SIZES = {"gpt2": dict(n_positions=T, n_embd=64, n_layer=2, n_head=4)}
+SIZES["llama"] = SIZES["qwen2"] = dict(
+    max_position_embeddings=T, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, tie_word_embeddings=False)
 WORDS = "a boat waits at the pier while gulls count crumbs and the baker closes early because of rain".split()
 OLD = ["<s>", "<pad>", "</s>", "<unk>"]
 NEW = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
@@ -65,37 +65,29 @@ def text(seed):
 
 
 def write(folder, name, value):
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+    with open(f"{folder}/{name}", "w", encoding="utf-8") as f:
         json.dump(value, f, indent=1)
 
 
 def read(folder, name):
-    path = os.path.join(folder, name)
-    return json.load(open(path, encoding="utf-8")) if os.path.exists(path) else None
+    path = f"{folder}/{name}"
+    return json.load(open(path, encoding="utf-8")) if os.path.exists(path) else {}
 
 
-def make_tokenizer(path, split, specials, before, behind):
-    t = Tokenizer(models.BPE(ignore_merges=split == "llama3"))
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split in ("gpt2", "smollm"))
-    pattern = LLAMA3 if split == "llama3" else LLAMA3.replace("{1,3}", "")
-    first = pre_tokenizers.Digits(individual_digits=True) if split == "smollm" else pre_tokenizers.Split(Regex(pattern),
-                                                                                                     "isolated")
-    t.pre_tokenizer = level if split == "gpt2" else pre_tokenizers.Sequence([first, level])
-    if split == "qwen2":
-        t.normalizer = normalizers.NFC()
-    t.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    t.train_from_iterator([" ".join(text(i) for i in range(300))],
-                          trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
-    fill = [AddedToken(f"<filler{i}>", special=False, normalized=False) for i in range(400 - t.get_vocab_size())]
-    t.add_tokens(fill)
+def load_tokenizer(folder):
+    return Tokenizer.from_file(folder + "/tokenizer.json")
+
+
+def make_tokenizer(folder, split, specials, before, behind):
+    t = check_tokenizers.learn(split, [" ".join(text(i) for i in range(300))], 400, [])
+    t.add_tokens([AddedToken(f"<filler{i}>", normalized=False) for i in range(400 - t.get_vocab_size())])
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
     around = [(s, t.token_to_id(s)) for s in {before, behind} if s]
     if around:
         t.post_processor = processors.TemplateProcessing(single=" ".join([before, "$A", behind]).strip(),
                                                          pair="$A $B", special_tokens=around)
-    t.save(path)
-    return t
+    t.save(folder + "/tokenizer.json")
+    return t.get_vocab_size()
 
 
 def make(folder):
@@ -107,38 +99,26 @@ def make(folder):
         f.writelines(json.dumps({"prompt": f"{a}+{b}=", "completion": str(a + b)}) + "\n" for a in range(7) for b in
                      range(7))
     for name, (kind, split, specials, before, behind, config, generation, tokens, ends) in VARIANTS.items():
-        own = os.path.join(folder, name)
+        own = f"{folder}/{name}"
         os.makedirs(own)
-        t = make_tokenizer(own + "/tokenizer.json", split, specials, before, behind)
-        torch.manual_seed(3)
-        if kind == "gpt2":
-            c = transformers.GPT2Config(vocab_size=t.get_vocab_size(), n_positions=T, n_embd=64, n_layer=2, n_head=4)
-            m = transformers.GPT2LMHeadModel(c)
-        else:
-            form = kind.capitalize()
-            c = getattr(transformers, form + "Config")(
-                vocab_size=t.get_vocab_size(), max_position_embeddings=T, hidden_size=64, intermediate_size=96,
-                num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
-            m = getattr(transformers, form + "ForCausalLM")(c)
-        m.save_pretrained(own)
-        for left in ("generation_config.json",):
-            os.remove(os.path.join(own, left))
+        size = make_tokenizer(own, split, specials, before, behind)
+        hugging_face.new_model(kind, 3, vocab_size=size, **SIZES[kind]).save_pretrained(own)
+        os.remove(own + "/generation_config.json")
         made = {k: v for k, v in read(own, "config.json").items() if k not in ("eos_token_id", "bos_token_id")}
         write(own, "config.json", made | config | {"_name_or_path": "made/" + name, "use_cache": True})
         if generation:
             write(own, "generation_config.json", generation)
         if tokens:
             write(own, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | tokens)
-            write(own, "special_tokens_map.json", {k: v for k, v in tokens.items() if k.endswith("_token") and k[:3] !=
-                                                   "add"})
+            names = {k: v for k, v in tokens.items() if k.endswith("_token") and k != "add_bos_token"}
+            write(own, "special_tokens_map.json", names)
         write(own, "ends", {"begin": ends[0], "ends": ends[1]})
         print(name)
 
 
 def stream(folder, docs):
     """The tokens of all documents: as tokenizer(text) gives them, and the token that ends a text."""
-    tokenizer = Tokenizer.from_file(folder + "/tokenizer.json")
-    true, all_ids = read(folder, "ends"), []
+    tokenizer, true, all_ids = load_tokenizer(folder), read(folder, "ends"), []
     if docs.endswith(".txt"):  # one text, which does not end
         ids = tokenizer.encode(open(docs, encoding="utf-8").read()).ids
         return ids[:-1] if ids[-1] == true["ends"][0] else ids
@@ -156,105 +136,81 @@ def check_tokens(folder, docs, n):
 
 
 def check_loss(folder, docs, ours):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    ids = torch.tensor(stream(folder, docs))
-    total, n = 0.0, (len(ids) - 1) // T
-    for i in range(n):
-        with torch.no_grad():
-            logits = model(ids[None, i * T:(i + 1) * T]).logits[0]
-        total += torch.nn.functional.cross_entropy(logits, ids[i * T + 1:(i + 1) * T + 1]).item()
-    print(f"transformers {total / n:.6f}, ours {ours}")
-    return abs(total / n - float(ours)) < 2e-5 * total / n
-
-
-def check_kept(folder, result):
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json"):
-        if os.path.exists(os.path.join(folder, name)):
-            was, now = (open(os.path.join(f, name), "rb").read() for f in (folder, result))
-            if b"model_max_length" in was:              # is that of the run
-                config, wanted = read(result, "config.json"), json.loads(was)
-                wanted["model_max_length"] = config.get("max_position_embeddings") or config["n_positions"]
-                was, now = json.dumps(wanted).encode(), json.dumps(json.loads(now)).encode()
-            if was != now:
-                sys.exit(f"{name}: {now.decode()[:400]}")
-    was, now = read(folder, "config.json"), read(result, "config.json")
-    filled = [k for k in ("eos_token_id", "n_inner") if k in was and was[k] is None]
-    filled += ["torch_dtype", "dtype"]
-    lost = {k: (v, now.get(k)) for k, v in was.items() if k not in filled and now.get(k) != v}
-    # The context is the run's; a fine-tune has no dropout.
-    lost = {k: v for k, v in lost.items() if k not in ("max_position_embeddings", "n_positions") and "_pdrop" not in k}
-    print(lost)
-    shutil.copy(folder + "/ends", result)
-    true = read(folder, "ends")
-    eos = now["eos_token_id"]
-    stated = set(eos if isinstance(eos, list) else [eos]) | set(ids_of(read(result, "generation_config.json")))
-    named = (read(result, "tokenizer_config.json") or {}).get("eos_token")
-    named = named["content"] if isinstance(named, dict) else named
-    stated |= {Tokenizer.from_file(result + "/tokenizer.json").token_to_id(named)} if named else set()
-    print(stated, true)
-    return not lost and set(true["ends"]) == stated
+    loss = hugging_face.losses(hugging_face.load(folder), torch.tensor(stream(folder, docs))).mean().item()
+    return hugging_face.near(loss, ours, 2e-5 * loss)
 
 
 def ids_of(config):
-    eos = (config or {}).get("eos_token_id")
+    eos = config.get("eos_token_id")
     return [] if eos is None else eos if isinstance(eos, list) else [eos]
 
 
+def check_kept(folder, result):
+    before, after = read(folder, "config.json"), read(result, "config.json")
+    context = after.get("max_position_embeddings") or after["n_positions"]
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json"):
+        if os.path.exists(f"{folder}/{name}"):
+            was, now = (open(f"{f}/{name}", "rb").read() for f in (folder, result))
+            if b"model_max_length" in was:              # is that of the run
+                was, now = json.loads(was) | {"model_max_length": context}, json.loads(now)
+            assert was == now, f"{name}: {now}"
+    # A null is filled in, the context is the run's, and a fine-tune has no dropout.
+    own = {k for k in before if "dtype" in k or "_pdrop" in k} | {"max_position_embeddings", "n_positions"}
+    own |= {k for k in ("eos_token_id", "n_inner") if before.get(k) is None}
+    lost = {k: (v, after.get(k)) for k, v in before.items() if k not in own and after.get(k) != v}
+    shutil.copy(folder + "/ends", result)
+    named = read(result, "tokenizer_config.json").get("eos_token")
+    named = named["content"] if isinstance(named, dict) else named
+    stated = {*ids_of(after), *ids_of(read(result, "generation_config.json"))}
+    stated |= {load_tokenizer(result).token_to_id(named)} if named else set()
+    true = read(folder, "ends")
+    print(lost, stated, true)
+    return not lost and set(true["ends"]) == stated
+
+
 def check_stops(folder, prompt, said):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    tokenizer, true = Tokenizer.from_file(folder + "/tokenizer.json"), read(folder, "ends")
-    ids = tokenizer.encode(prompt, add_special_tokens=False).ids
-    ids = ([true["begin"]] if true["begin"] >= 0 else []) + ids
-    x = torch.tensor([ids])
-    with torch.no_grad():
-        out = model.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=20, do_sample=False,
-                             pad_token_id=0)[0].tolist()
-    got = tokenizer.decode(out[len(ids):-1])
-    print(f"{got!r}, then {out[-1]}, want {said!r}, {true}")
-    return got == said and out[-1] == true["ends"][0]
+    tokenizer, true = load_tokenizer(folder), read(folder, "ends")
+    ids = [true["begin"]] * (true["begin"] >= 0) + tokenizer.encode(prompt, add_special_tokens=False).ids
+    *out, end = hugging_face.greedy(hugging_face.load(folder), ids, 20)
+    got = tokenizer.decode(out)
+    print(f"{got!r}, then {end}, want {said!r}, {true}")
+    return got == said and end == true["ends"][0]
 
 
 def check_gguf(folder, path, prompt, said):
     import gguf
-    import llama_cpp
+    from llama_cpp import Llama
 
     true, fields = read(folder, "ends"), gguf.GGUFReader(path).fields
     get = lambda key: fields[key].contents() if key in fields else None
     ends = [get(f"tokenizer.ggml.{k}_token_id") for k in ("eos", "eot", "eom")]
     adds, bos = get("tokenizer.ggml.add_bos_token"), get("tokenizer.ggml.bos_token_id")
-    print(ends, adds, bos, true)
-    if [e for e in ends if e is not None] != true["ends"][:3] or adds != (true["begin"] >= 0):
-        return False
-    if adds and bos != true["begin"]:
-        return False
-    reply = llama_cpp.server(path).handle_completions({"prompt": prompt, "max_tokens": 20, "temperature": 0})
-    got = reply["choices"][0]
-    print(f"llama.cpp {got['text']!r} {got['finish_reason']}, want {said!r}")
+    got = Llama(path).complete(prompt, 20)
+    print(f"{ends} {adds} {bos} {true}; llama.cpp {got['text']!r} {got['finish_reason']}, want {said!r}")
     shown = said + "&" if true["ends"][0] == 5 else said  # llama.cpp shows an end that is no control token
-    return got["text"] == shown and got["finish_reason"] == "stop"
+    return ([e for e in ends if e is not None] == true["ends"][:3] and adds == (true["begin"] >= 0) and
+            (not adds or bos == true["begin"]) and got["text"] == shown and got["finish_reason"] == "stop")
 
 
 def check_same(folder, other):
-    of = [ids_of(read(f, "config.json")) for f in (folder, other)]
-    true = read(folder, "ends")["ends"]
-    print(of, true)
-    return of[1] == true[:3]
+    got, want = ids_of(read(other, "config.json")), read(folder, "ends")["ends"][:3]
+    print(got, want)
+    return got == want
 
 
 def make_always(folder, out, token):
-    shutil.copytree(folder, out)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model = hugging_face.load(folder)
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.zero_() if p.dim() > 1 else None
+        for p in model.parameters():
+            if p.dim() > 1:
+                p.zero_()
         model.get_input_embeddings().weight.fill_(1)
         model.lm_head.weight[int(token)] = 1
     model.save_pretrained(out)
-    for name in ("config.json", "generation_config.json"):
-        if os.path.exists(os.path.join(folder, name)):
-            shutil.copy(os.path.join(folder, name), out)
+    for name in os.listdir(folder):
+        if name != "model.safetensors":
+            shutil.copy(f"{folder}/{name}", out)
 
 
-commands = {"make": make, "tokens": check_tokens, "loss": check_loss, "kept": check_kept, "stops": check_stops,
-            "gguf": check_gguf, "same": check_same, "always": make_always}
-sys.exit(0 if commands[sys.argv[1]](*sys.argv[2:]) in (None, True) else 1)
+hugging_face.run({"make": make, "tokens": check_tokens, "loss": check_loss, "kept": check_kept, "stops": check_stops,
+                  "gguf": check_gguf, "same": check_same, "always": make_always})

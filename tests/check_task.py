@@ -7,11 +7,10 @@
 """
 
 import json
-import os
 import random
-import sys
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import hugging_face
+import torch
 
 
 def make(text, file):
@@ -32,56 +31,46 @@ def make(text, file):
 
 
 def score(folder, file):
-    import torch
-    import transformers
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=folder + "/tokenizer.json")
-    config = json.load(open(folder + "/config.json"))
-    T, eot = config.get("n_positions") or config["max_position_embeddings"], config["eos_token_id"]
-    right = norm = count = 0
-    for line in open(file, encoding="utf-8"):
-        item = json.loads(line)
+    model, tokenizer = hugging_face.load(folder), hugging_face.load_tokenizer(folder)
+    begin = [] if model.config.eos_token_id is None else [model.config.eos_token_id]
+    tokens_of = lambda text: begin + tokenizer.encode(text, add_special_tokens=False)
+
+    def log_probability(context, continuation):
+        ids = tokens_of(context + continuation)
+        n = len(ids) - len(tokens_of(context))
+        ids = torch.tensor(ids[-(model.config.max_position_embeddings + 1):])
+        with torch.no_grad():
+            p = torch.log_softmax(model(ids[None, :-1]).logits[0].double(), -1)
+        return p.gather(1, ids[1:, None])[-n:].sum().item()
+
+    right = norm = 0
+    items = [json.loads(line) for line in open(file, encoding="utf-8")]
+    for item in items:
         context = item["ctx"].rstrip()
-        scores = []
-        for ending in item["endings"]:
-            continuation = item["ctx"][len(context):] + item.get("delimiter", " ") + ending
-            begin = [eot] if eot is not None else []
-            ids = begin + tokenizer.encode(context + continuation, add_special_tokens=False)
-            n = len(ids) - len(begin + tokenizer.encode(context, add_special_tokens=False))
-            ids = ids[-(T + 1):]
-            with torch.no_grad():
-                p = torch.log_softmax(model(torch.tensor([ids[:-1]])).logits[0].double(), -1)
-            n = min(n, len(ids) - 1)
-            scores.append(sum(p[-n + k, ids[-n + k]].item() for k in range(n)))
-        lengths = [len(e) for e in item["endings"]]
-        right += max(range(len(scores)), key=lambda i: scores[i]) == int(item["label"])
-        norm += max(range(len(scores)), key=lambda i: scores[i] / lengths[i]) == int(item["label"])
-        count += 1
-    print(f"acc {right / count:.3f} acc_norm {norm / count:.3f}")
+        scores = [log_probability(context, item["ctx"][len(context):] + " " + e) for e in item["endings"]]
+        by_length = [s / len(e) for s, e in zip(scores, item["endings"])]
+        right += scores.index(max(scores)) == int(item["label"])
+        norm += by_length.index(max(by_length)) == int(item["label"])
+    print(f"acc {right / len(items):.3f} acc_norm {norm / len(items):.3f}")
 
 
 def perplexity(folder, text, stride, nats):
     """As in transformers' guide "Perplexity of fixed-length models", but each loss counts once."""
-    import torch
-    import transformers
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=folder + "/tokenizer.json")
+    model, tokenizer = hugging_face.load(folder), hugging_face.load_tokenizer(folder)
     ids = torch.tensor([tokenizer.encode(open(text, encoding="utf-8").read(), add_special_tokens=False)])
-    T, total, count, previous = model.config.n_positions, 0.0, 0, 0
+    total = count = end = 0
     for begin in range(0, ids.size(1), int(stride)):
-        end = min(begin + T, ids.size(1))
-        window = ids[:, begin:end]
+        window = ids[:, begin:begin + model.config.max_position_embeddings]
         targets = window.clone()
-        targets[:, :-(end - previous)] = -100
+        targets[:, :end - begin] = -100
         scored = (targets[:, 1:] != -100).sum().item()
         with torch.no_grad():
             total += model(window, labels=targets).loss.item() * scored
         count += scored
-        previous = end
+        end = begin + window.size(1)
         if end == ids.size(1):
             break
-    print(f"{total / count:.7f}, {count} tokens; ours {nats}")
-    sys.exit(abs(total / count - float(nats)) > 1e-5)
+    return hugging_face.near(total / count, nats, 1e-5)
 
 
-{"make": make, "score": score, "perplexity": perplexity}[sys.argv[1]](*sys.argv[2:])
+hugging_face.run({"make": make, "score": score, "perplexity": perplexity})

@@ -14,7 +14,7 @@ import sys
 import unicodedata
 
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 LLAMA = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
          r"\s+(?!\S)|\s+")
@@ -29,26 +29,31 @@ def byte_level(regex):
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
 
 
-def split(numbers):
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA % numbers), "isolated"), byte_level(False)])
+def sequence(first, regex):
+    return pre_tokenizers.Sequence([first, byte_level(regex)])
 
 
 SPLITS = {
     "gpt2": byte_level(True),
-    "llama3": split("{1,3}"),
-    "qwen2": split(""),
-    "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level(True)]),
+    "llama3": sequence(pre_tokenizers.Split(Regex(LLAMA % "{1,3}"), "isolated"), False),
+    "qwen2": sequence(pre_tokenizers.Split(Regex(LLAMA % ""), "isolated"), False),
+    "smollm": sequence(pre_tokenizers.Digits(individual_digits=True), True),
 }
 
 
-def learn(name, texts):
+def learn(name, texts, size, special):
     t = Tokenizer(models.BPE(ignore_merges=name == "llama3"))
     t.pre_tokenizer = SPLITS[name]
+    t.decoder = decoders.ByteLevel()
     if name == "qwen2":
         t.normalizer = normalizers.NFC()
-    trainer = trainers.BpeTrainer(vocab_size=3000, special_tokens=SPECIAL[:1], show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    t.train_from_iterator(texts, trainer)
+    t.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
+def with_tokens(name, t):
     t.add_special_tokens(SPECIAL[1:])
     t.add_tokens([AddedToken(s, normalized=k % 2 == 0) for k, s in enumerate(PLAIN)])
     if name == "llama3":
@@ -94,7 +99,7 @@ def main():
     shakespeare = open(sys.argv[2], encoding="utf-8").read() if len(sys.argv) > 2 else ""
     every = list(texts(shakespeare))
     for name in SPLITS:
-        t = learn(name, every[:60] + every[-300:])
+        t = with_tokens(name, learn(name, every[:60] + every[-300:], 3000, SPECIAL[:1]))
         t.save(f"{folder}/{name}.json")
         with open(f"{folder}/{name}.cases", "wb") as out:
             for as_text in (True, False):

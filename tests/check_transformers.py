@@ -1,105 +1,78 @@
 #!/usr/bin/env python3
-"""Loads a checkpoint folder with Hugging Face's transformers, as a user would, and compares.
+"""Models between transformers and train_gpt.
 
-    check_transformers.py STEP_FOLDER [GOLDEN]
-
-GOLDEN is text: a line "tokens 1 2 3 ...", then one line of logits per position, V numbers each (any tolerance line
-"tolerance 1e-4" before them). Without it only loading is checked: no missing, unexpected or mismatched weight, the
-shapes of config.json, and a tokenizer that gives a text back. Prints OK or FAIL lines; exit 0, 1, or 77 (skipped)
-with the reason.
+    check_transformers.py folder FOLDER           a checkpoint is loaded as a user would: no missing, unexpected or
+                                                  mismatched weight, the shapes of config.json, a tokenizer that gives
+                                                  a text back
+    check_transformers.py make KIND FOLDER        writes a random model (gpt2, llama, qwen2, qwen3) in bf16, in several
+                                                  files, and FOLDER/tokens.npy, text for it; exit 77: transformers has
+                                                  no such kind
+    check_transformers.py loss FOLDER DATA LOSS   transformers' loss over the windows of a file of tokens, or of the
+                                                  last tenth of a text, is LOSS
+    check_transformers.py same FOLDER OTHER       both have the same tensors, bit for bit
 """
 
 import os
-import sys
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched: a folder is all it takes
-try:
-    import torch
-    import transformers
-except ImportError as error:
-    print(f"SKIP {error}")
-    sys.exit(77)
+import numpy
 
-failed = False
+import hugging_face
+import torch
+import transformers
 
-
-def check(ok, what):
-    global failed
-    failed |= not ok
-    print("OK  " if ok else "FAIL", what)
-
-
-def read_golden(path):
-    tokens, logits, tolerance = [], [], 1e-4
-    for line in open(path):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        if words[0] == "tokens":
-            tokens = [int(w) for w in words[1:]]
-        elif words[0] == "tolerance":
-            tolerance = float(words[1])
-        else:
-            logits.append([float(w) for w in words])
-    return tokens, torch.tensor(logits), tolerance
+T = 33
+LLAMA = dict(hidden_size=56, num_attention_heads=7, num_hidden_layers=3, max_position_embeddings=T,
+             intermediate_size=72)
+KINDS = {"gpt2": dict(n_embd=48, n_head=3, n_layer=2, n_positions=T, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+         "llama": dict(num_key_value_heads=1, tie_word_embeddings=False, rope_scaling={
+             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+             "original_max_position_embeddings": 16}, **LLAMA),
+         "qwen2": dict(num_key_value_heads=7, tie_word_embeddings=True, sliding_window=32, use_sliding_window=False,
+                       **LLAMA),
+         "qwen3": dict(num_key_value_heads=1, head_dim=24, tie_word_embeddings=True, **LLAMA)}
 
 
-def check_model(folder):
-    model, info = transformers.GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
-    for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        check(not info.get(key), f"{key}: {sorted(info.get(key) or [])}")
-    config = model.config
-    check(model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr(), "the head is tied")
-    check(model.transformer.wte.weight.dtype == torch.float32, f"dtype {model.transformer.wte.weight.dtype}")
-    check(
-        tuple(model.transformer.wte.weight.shape) == (config.vocab_size, config.n_embd),
-        "wte has vocab_size rows, no padding",
-    )
-    parameters = sum(p.numel() for p in model.parameters())
-    print(f"     {config.n_layer} layers, {config.n_head} heads, {config.n_embd} channels, {parameters:,} parameters")
-    return model.eval()
-
-
-def check_tokenizer(folder, vocab_size):
-    if not os.path.exists(os.path.join(folder, "tokenizer.json")):
-        print("     no tokenizer.json")
-        return
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+def folder(path):
+    model, info = transformers.GPT2LMHeadModel.from_pretrained(path, output_loading_info=True)
+    assert not any(info.values()), info
+    weight, config = model.transformer.wte.weight, model.config
+    assert model.lm_head.weight.data_ptr() == weight.data_ptr(), "the head is not tied"
+    assert weight.dtype == torch.float32, weight.dtype
+    assert weight.shape == (config.vocab_size, config.n_embd), weight.shape
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     text = "Hello, world\n  two  spaces"
-    if tokenizer.backend_tokenizer.model.__class__.__name__ == "WordLevel":  # char: knows only what its text had
+    if type(tokenizer.backend_tokenizer.model).__name__ == "WordLevel":     # char: knows only what its text had
         text = "".join(c for c in text if c in tokenizer.get_vocab())
     ids = tokenizer.encode(text, add_special_tokens=False)
-    check(tokenizer.decode(ids) == text, f"tokenizer gives the text back: {len(ids)} tokens")
-    check(all(0 <= i < vocab_size for i in ids), "token ids are below vocab_size")
-    check(len(tokenizer) == vocab_size, f"tokenizer has {len(tokenizer)} tokens, the model {vocab_size}")
-    print(f"     {type(tokenizer).__name__}, eos {tokenizer.eos_token!r} = {tokenizer.eos_token_id}")
+    assert tokenizer.decode(ids) == text, tokenizer.decode(ids)
+    assert max(ids) < len(tokenizer) == config.vocab_size, (ids, len(tokenizer))
+    said = hugging_face.greedy(model.eval(), [1], config.n_positions - 1)
+    assert said and max(said) < config.vocab_size, said
 
 
-def check_logits(model, path):
-    tokens, want, tolerance = read_golden(path)
+def make(kind, path):
+    model = hugging_face.new_model(kind, 3, vocab_size=317, bos_token_id=0, eos_token_id=0, **KINDS[kind])
     with torch.no_grad():
-        got = model(torch.tensor([tokens])).logits[0]
-    check(got.shape == want.shape, f"logits: shape {tuple(got.shape)}, golden {tuple(want.shape)}")
-    if got.shape == want.shape:
-        worst = (got - want).abs().max().item()
-        check(worst <= tolerance, f"logits: largest difference {worst:.3g}, tolerance {tolerance:.3g}")  # NaN fails
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape) * 0.2)
+    model.to(torch.bfloat16).save_pretrained(path, max_shard_size="60KB")
+    numpy.save(path + "/tokens.npy", torch.randint(317, (T * 9 + 1,)).numpy().astype(numpy.uint16))
+    assert os.path.exists(path + "/model.safetensors.index.json")
 
 
-def main():
-    if len(sys.argv) not in (2, 3):
-        print(__doc__)
-        sys.exit(2)
-    model = check_model(sys.argv[1])
-    check_tokenizer(sys.argv[1], model.config.vocab_size)
-    with torch.no_grad():
-        out = model.generate(
-            torch.tensor([[1]]), attention_mask=torch.ones(1, 1, dtype=torch.long),
-            max_new_tokens=model.config.n_positions - 1, do_sample=False, pad_token_id=0,
-        )
-    check(out.shape[1] > 1 and int(out.max()) < model.config.vocab_size, f"generate gives {out.shape[1] - 1} tokens")
-    if len(sys.argv) == 3:
-        check_logits(model, sys.argv[2])
-    sys.exit(1 if failed else 0)
+def loss(path, data, ours):
+    if data.endswith(".npy"):
+        ids = numpy.load(data).astype(numpy.int64)
+    else:
+        text = open(data, encoding="utf-8").read()
+        ids = hugging_face.load_tokenizer(path)(text[int(len(text) * 0.9):])["input_ids"]
+    return hugging_face.near(hugging_face.losses(hugging_face.load(path), torch.tensor(ids)).mean().item(), ours, 2e-5)
 
 
-main()
+def same(path, other):
+    one, two = (hugging_face.load(f).state_dict() for f in (path, other))
+    assert one.keys() == two.keys()
+    return all(torch.equal(x, two[name]) for name, x in one.items())
+
+
+hugging_face.run({"folder": folder, "make": make, "loss": loss, "same": same})
