@@ -7,7 +7,7 @@ scores and the best checkpoint. No process may be left, nor a temporary file.
     SOAK_SECONDS=300 SEED=1 tests/soak_signals.py
     ROUNDS=1 SEED=N tests/soak_signals.py           repeats a round, but for the signals' instants
 """
-import glob, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+import contextlib, glob, json, os, random, shutil, signal, subprocess, sys, tempfile, time
 
 os.chdir(os.path.dirname(os.path.abspath(__file__)) + "/..")
 train = os.environ.get("TRAIN_GPT", os.getcwd() + "/train_gpt")
@@ -42,26 +42,22 @@ def write_data(folder):
 def configuration(r, data, tmp):
     """Returns the options of a run on which its bits depend, and its number of replicas."""
     model, of = r.choice(list(models)), r.choice(list(data))
-    job = f"--data {data[of]} --batch-size 1 --sample-every {r.choice([0, 4])} --max-tokens 8".split()
-    shape, length = f"--model {model} {models[model]}".split(), r.choice([33, 50, 64])
+    job, length, replicas = f"--data {data[of]} --batch-size 1".split(), r.choice([33, 50, 64]), r.choice([1, 2, 4, 8])
+    shape = f"--model {model} {models[model]}".split()
     if r.random() < 0.4:
         base = f"{tmp}/{model}-{of}"
         if not os.path.exists(base):
-            run([train, *job, *shape, "--seq-len", "64", "--steps", "2", "--save-every", "2", "--total-batch-size",
-                 "128", "--threads", "1", "--out-dir", base], f"{tmp}/base.log")
-        job += ["--init", base] + (["--lora", "8"] if r.random() < 0.5 else [])
-    else:
-        job += shape
-    job += ["--seq-len", str(length)]
-    replicas = r.choice([1, 2, 4, 8])
-    job += f"--replicas {replicas} --total-batch-size {length * replicas * r.choice([1, 2, 3])}".split()
-    job += f"--seed {r.randrange(9)}".split()
-    job += f"--steps {r.randrange(8, 40)} --save-every {r.randrange(1, 9)} --eval-every {r.randrange(0, 9)}".split()
-    job += f"--eval-steps 2 --keep {r.choice([0, 1, 2])} --lr {r.choice(['1e-3', '1e-2'])}".split()
-    job += f"--dtype {r.choice(['fp32', 'bf16'])}".split()
-    job += f"--sampler {r.choice(['lockstep', 'torch'])} --grad-clip {r.choice([0, 0.1, 1])}".split()
-    job += f"--schedule {r.choice(['cosine', 'linear', 'constant', 'wsd'])}".split()
-    job += f"--optimizer {r.choice(['adamw', 'sgd', 'muon'])} --warmup-steps {r.randrange(4)}".split()
+            few = "--seq-len 64 --steps 2 --save-every 2 --total-batch-size 128 --sample-every 0 --threads 1 --out-dir"
+            run([train, *job, *shape, *few.split(), base], f"{tmp}/base.log")
+        shape = ["--init", base] + (["--lora", "8"] if r.random() < 0.5 else [])
+    job += shape + f"""
+        --seq-len {length} --replicas {replicas} --total-batch-size {length * replicas * r.choice([1, 2, 3])}
+        --sample-every {r.choice([0, 4])} --max-tokens 8 --seed {r.randrange(9)} --steps {r.randrange(8, 40)}
+        --save-every {r.randrange(1, 9)} --eval-every {r.randrange(0, 9)} --eval-steps 2 --keep {r.choice([0, 1, 2])}
+        --lr {r.choice(['1e-3', '1e-2'])} --dtype {r.choice(['fp32', 'bf16'])} --warmup-steps {r.randrange(4)}
+        --sampler {r.choice(['lockstep', 'torch'])} --grad-clip {r.choice([0, 0.1, 1])}
+        --schedule {r.choice(['cosine', 'linear', 'constant', 'wsd'])}
+        --optimizer {r.choice(['adamw', 'sgd', 'muon'])}""".split()
     return job + (["--dropout", "0.1"] if model == "gpt2" and r.random() < 0.5 else []), replicas
 
 
@@ -95,38 +91,30 @@ def wait_for(what, event):
     return result
 
 
-def children(pid):
+def read(path):
+    """Returns what is in a file; nothing where it is gone, as it may be at any moment."""
     try:
-        return [int(p) for p in open(f"/proc/{pid}/task/{pid}/children").read().split()]
+        return open(path, "rb").read()
     except OSError:
-        return []
+        return b""
+
+
+def children(pid):
+    return [int(p) for p in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
 def processes_in(out):
-    """Returns the live processes that have this run folder in their command."""
-    found = []
-    for path in glob.glob("/proc/[0-9]*"):
-        try:
-            state = open(path + "/stat").read().rsplit(")", 1)[1].split()[0]
-            if state != "Z" and out.encode() in open(path + "/cmdline", "rb").read().split(b"\0"):
-                found.append(int(path[6:]))
-        except OSError:
-            pass
-    return found
+    """Returns the live processes that have this run folder in their command; a zombie has none."""
+    return [int(p[6:]) for p in glob.glob("/proc/[0-9]*") if out.encode() in read(p + "/cmdline").split(b"\0")]
 
 
 def send(pid, number):
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def line_count(out):
-    try:
-        return open(out + "/metrics.jsonl", "rb").read().count(b"\n")
-    except OSError:
-        return 0
+    return read(out + "/metrics.jsonl").count(b"\n")
 
 
 def interrupt(r, process, out):
@@ -148,12 +136,10 @@ def start(r, job, replicas, out, log, faults):
     """Starts the run, with signals or until it is done. Returns the exit code."""
     command = [train, *job, *start_options(r, replicas), "--resume", "auto", "--out-dir", out]
     log.write(" ".join(command) + "\n")
-    log.flush()
     process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
         for _ in range(faults):
             log.write(interrupt(r, process, out) + "\n")
-            log.flush()
         wait_for(f"the end of {process.pid}", lambda: process.poll() is not None)
         wait_for("the end of the ranks", lambda: not processes_in(out))
     except Fault:
@@ -186,8 +172,7 @@ def saved(out):
     files = {name: open(f"{newest}/{name}", "rb").read() for name in os.listdir(newest) if name != "DONE"}
     state = json.loads(files["state.json"])
     files["state.json"] = {key: state[key] for key in state if key not in ["options", "run"]}
-    best = out + "/ckpt/best"
-    return files | {"best": open(best).read() if os.path.exists(best) else "none", "latest": os.path.basename(newest)}
+    return files | {"best": read(out + "/ckpt/best"), "latest": newest.rsplit("/", 1)[1]}
 
 
 def compare(straight, out):
@@ -212,7 +197,7 @@ def round_of(seed, data, tmp):
     for folder in [straight, out]:
         shutil.rmtree(folder, ignore_errors=True)
     run([train, *job, "--threads", "1", "--out-dir", straight], f"{tmp}/straight.log")
-    with open(f"{tmp}/log", "w") as log:
+    with open(f"{tmp}/log", "w", buffering=1) as log:
         for _ in range(r.randrange(1, 6)):
             faults = r.randrange(1, 3)
             starts, sent = starts + 1, sent + faults
@@ -236,8 +221,7 @@ def main():
             except Fault as fault:
                 failed += 1
                 print(f"FAIL seed {seed}: {fault}", flush=True)
-                if os.path.exists(f"{tmp}/log"):
-                    print(open(f"{tmp}/log").read(), flush=True)
+                print(read(f"{tmp}/log").decode(errors="replace"), flush=True)
             seed += 1
     print(f"bench: signals: {seed - first} runs (seeds {first} to {seed - 1}), {sent} signals, {starts} starts in "
           f"{time.monotonic() - begin:.0f} s: {failed} failed")
