@@ -3,7 +3,7 @@
 # function is in the library, and its nccl.h agrees about signatures, values and sizes.
 # The library and its header are those of $NCCL_HOME, of the Python package nvidia-nccl-cu13 or -cu12, or the system's.
 . tests/lib.sh
-cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
+cxx=$(configured cxx)
 cxx=${cxx:-c++}
 
 # Prints a folder with include/nccl.h and lib/libnccl.so.2, or with links to them.
@@ -27,11 +27,8 @@ nccl=$(find_nccl)
 [ -n "$nccl" ] || skip_all "NCCL's interface" "no NCCL: pip install nvidia-nccl-cu13, or set NCCL_HOME"
 # NCCL's header includes the toolkit's; without it these two types are enough so far.
 mkdir -p "$tmp/types"
-{
-    echo '#include <stddef.h>'
-    echo 'typedef struct CUstream_st* cudaStream_t;'
-    echo 'typedef struct CUevent_st* cudaEvent_t;'
-} >"$tmp/types/cuda_runtime.h"
+printf '%s\n' '#include <stddef.h>' 'typedef struct CUstream_st* cudaStream_t;' \
+    'typedef struct CUevent_st* cudaEvent_t;' >"$tmp/types/cuda_runtime.h"
 : >"$tmp/types/cuda_fp16.h"
 compile() { $cxx -std=c++20 -fsyntax-only -I "$nccl/include" -I "$cuda" -I . "$@"; }
 echo '#include <nccl.h>' >"$tmp/header.cpp"
@@ -53,7 +50,8 @@ ours=$tmp/ours.h
 members() { sed -n '/^struct Nccl {/,/^};/s/.*(\*\([a-z_]*\))(.*/\1/p' "$1"; }
 names() { sed -n '/ names\[\] = {/,/};/p' "$ours" | grep -o '"[A-Za-z]*"' | tr -d '"'; }
 program() {         # HEADER: a program that compiles if that header agrees with nccl.h
-    cat <<'CPP'
+    members "$1" >"$tmp/members"
+    cat <<CPP
 #include <nccl.h>
 #include <type_traits>
 template <class T> concept Complete = requires { sizeof(T); };
@@ -79,13 +77,9 @@ template <class A, class... As, class B, class... Bs> constexpr bool signatures_
     if constexpr (sizeof...(As) != sizeof...(Bs)) return false;
     else return agree<A, B>() && (agree<As, Bs>() && ...);
 }
-CPP
-    echo "#include \"$1\""
-    members "$1" >"$tmp/members"
-    names | paste "$tmp/members" - | while read -r member name; do
-        echo "static_assert(signatures_agree(decltype(Nccl::$member)(), decltype(&nccl$name)()), \"nccl$name\");"
-    done
-    cat <<'CPP'
+#include "$1"
+$(names | paste "$tmp/members" - | sed 's/\(.*\)\t\(.*\)/static_assert(signatures_agree(decltype(Nccl::\1)(), \
+    decltype(\&nccl\2)()), "nccl\2");/')
 static_assert(kNcclBytes == int(ncclUint8), "kNcclBytes");
 static_assert(kNcclFloat == int(ncclFloat32), "kNcclFloat");
 static_assert(kNcclSum == int(ncclSum), "kNcclSum");
