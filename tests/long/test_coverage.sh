@@ -55,37 +55,30 @@ findings() {
             next
         }
         $3 !~ /gpu::/ { next }          # a kernel that only a test of the software GPU has
+        { key = $2 "\t" $3 }
         $1 == "kernel" {
-            key = $2 "\t" $3
             launches[key] += $4
             if ($5 > sites[key]) sites[key] = $5
-            if (!(key in executed)) executed[key] = $6
-            else if ($6 != "" && executed[key] != $6) {
-                if (executed[key] != "" && length($6) != length(executed[key])) print $3 ": reports of two builds"
-                both = ""
-                for (i = 1; i <= length($6); i++)
-                    both = both (substr($6, i, 1) == 1 || substr(executed[key], i, 1) == 1 ? "1" : "0")
-                executed[key] = both
-            }
+            if ($6 == "") next
+            if (size[key] && size[key] != length($6)) print $3 ": reports of two builds"
+            size[key] = length($6)
+            for (i = 1; i <= size[key]; i++) if (substr($6, i, 1) == 1 && !hit[key, i]++) done[$2]++
         }
-        $1 == "site" { place[$2 "\t" $3, $4] = $5 "\t" $6 }
+        $1 == "site" { place[key, $4] = $5 "\t" $6 }
         END {
             for (key in launches) {
                 split(key, part, "\t")
                 arch = part[1]
                 kernels[arch]++
-                all[arch] += length(executed[key])
-                done[arch] += gsub(/1/, "1", executed[key])
+                all[arch] += size[key]
                 special[arch] += sites[key]
-                if (!launches[key] && !excused(arch, "launch", short(part[2])))
-                    print arch ": never launched: " short(part[2])
                 if (launches[key]) launched[arch]++
+                else if (!excused(arch, "launch", short(part[2]))) print arch ": never launched: " short(part[2])
             }
             for (site in place) {
-                split(site, at, SUBSEP)
-                split(at[1], part, "\t")
+                if (site in hit) continue
+                split(site, part, "[\t" SUBSEP "]")
                 split(place[site], what, "\t")
-                if (substr(executed[at[1]], at[2], 1) == "1") continue
                 missed[part[1]]++
                 if (!excused(part[1], what[1], short(part[2])))
                     print part[1] ": never executed: " what[1] " of " short(part[2]) ", " what[2]
