@@ -7,6 +7,7 @@
 import json
 import struct
 import sys
+from collections import Counter
 
 from tbparse import SummaryReader
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -35,8 +36,8 @@ def expected(path):
 
 
 def compare(reader, got, want):
-    assert len(got) == len(set(got)), f"{reader}: a step twice: {sorted(x for x in got if got.count(x) > 1)[:3]}"
-    assert sorted(got) == sorted(want), f"{reader}: {sorted(set(got) ^ set(want))[:4]}"
+    got, want = Counter(got), Counter(want)
+    assert got == want, f"{reader}: too much: {list(got - want)[:3]}, missing: {list(want - got)[:3]}"
 
 
 def main(run, steps):

@@ -68,6 +68,7 @@ submit() {
     job=$(sbatch --parsable --output="$out.log" "$@" recipes/slurm.sbatch --smoke "$out")
 }
 field() { timeout 20 scontrol show job --oneliner "$job" | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
+not() { ! "$@"; }
 is() { [ "$(field "$1")" = "$2" ]; }
 trains() { grep -q '"event":"train","step":5,' "$out/metrics.jsonl"; }
 ends() {            # STATE
@@ -90,8 +91,7 @@ check "on two nodes" is NumNodes 2
 
 submit straight --nodes=1 --ntasks-per-node=2 --gpus-per-node=2
 check "an undisturbed job on one node ends" ends COMPLETED
-not_resumed() { ! grep -q '^resumed' "$out.log"; }
-check "without a resume" not_resumed
+check "without a resume" not grep -q '^resumed' "$out.log"
 check "the same bits" same "$tmp/straight" "$tmp/moved"
 
 submit cancelled --nodes=1 --ntasks-per-node=2 --gpus-per-node=2
@@ -119,9 +119,8 @@ requeues() {        # CODE NAME
     env PATH="$tmp/bin:$PATH" TO="$tmp/alone" CODE="$1" NAME="$2" SLURM_JOB_ID=7 \
         bash recipes/slurm.sbatch --smoke "$tmp/alone" >"$tmp/alone.log" 2>&1
     code=$?
-    [ -f "$tmp/alone/asked" ] && [ "$(cat "$tmp/alone/asked")" = 'requeue 7' ]
+    grep -qx 'requeue 7' "$tmp/alone/asked"
 }
-not() { ! "$@"; }
 check "stopped after steps: again" requeues 75 step_2
 check "stopped before a step: not again" not requeues 75 step_1
 check "a rank lost after steps: again" requeues 69 step_2
