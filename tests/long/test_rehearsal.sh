@@ -11,6 +11,7 @@ build=$PWD/build
 made=$tmp/made soft=$tmp/soft
 mkdir -p "$made" "$soft/bench" "$soft/tests"
 script() { cat >"$1"; chmod +x "$1"; }
+calls() { printf '#!/bin/sh\n%s\n' "$2" | script "$1"; }
 script "$made/nvidia-smi" <<'END'
 #!/bin/sh
 # Every other time the GPU has nothing to do.
@@ -64,11 +65,7 @@ smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio|inst|1.5
 smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio|inst|4.25
 CSV
 END
-script "$made/compute-sanitizer" <<'END'
-#!/bin/sh
-echo 'ok   one'
-echo '========= ERROR SUMMARY: 0 errors'
-END
+calls "$made/compute-sanitizer" "printf '%s\\n' 'ok   one' '========= ERROR SUMMARY: 0 errors'"
 script "$made/python3" <<'END'
 #!/bin/sh
 golden=tests/golden/gpt2_tiny
@@ -88,7 +85,6 @@ END
 for p in train_gpt train_gpt_faults; do ln -s "$build/train_gpt_ptx" "$soft/$p"; done
 ln -s "$build/lm_ptx" "$soft/lm_faults"
 for p in lm_ptx import launch plan_ptx prep tensorboard; do ln -s "$build/$p" "$soft/${p%_ptx}"; done
-calls() { printf '#!/bin/sh\n%s\n' "$2" | script "$1"; }
 calls "$soft/bench/gpu_kernels" "exec $build/bench/gpu_kernels_ptx --tiny --seconds 0.001 \"\$@\""
 calls "$soft/tests/kernels_gpu" "exec $build/tests/kernels_ptx layernorm"
 calls "$soft/tests/graph_gpu" 'exit 0'
@@ -135,7 +131,8 @@ check "pairs" has "$report" "^\| graph \| .--graph=off. \| $n \| $n \| $n \|" \
 check "variants" has "$report" '^\| shape \| operation \| default \| both \| other \|' \
     "^\| tiny-2 \| fc params \| $n \| $n \| $n \|" "^\| update \| find_poison \| $n " '\*\*all, x calls' \
     'slow: .*exit code 3'
-check "kernels" has "$report" '^### tiny, B = 2' '^\| fcproj params \|' '^\| find_poison \|' 'kernels of a micro-batch'
+check "kernels" has "$report" '^### tiny, B = 2' '^\| fcproj params \|' '^\| head params \|' '^\| find_poison \|' \
+    'kernels of a micro-batch'
 check "tests" has "$report" 'every operation against the spec.*: .' 'whole runs.*: [1-9][0-9]* passed, 0 failed'
 check "ncu" has "$report" '^\| matmul<Wide, .int.2> \| 537.5 \| 81 \| 67 \| 22 \| 40 \| 33 \| 168 \| long.* 4.2 barrier'
 check "PyTorch" has "$report" '^\| head of 64, T = 1024 \| 16 \| 300, 150 \| 320, 180 \|' \
@@ -145,8 +142,8 @@ check "sanitizers" has "$report" 'racecheck: ERROR SUMMARY: 0 errors, 1 tests pa
 check "targets" has "$report" 'tokens/s \(H200\) \| 650000 \| [0-9]' 'tokens/s \(H200\) \| 60000 \| [0-9]' 'cudnn'
 facts=${report%.md}.facts
 check "facts" has "$facts" '^step-gpt2-124m-1-64 [1-9]' '^compute-step-gpt2-124m-1-64 ' \
-    '^mhz-step-gpt2-124m-1-64 1500' \
-    '^plain-gpt2-124m-1-64 ' '^first-pair-other [0-9]' '^best-step-gpt2-124m ' '^best-torch-gpt2-124m 500000' \
+    '^mhz-step-gpt2-124m-1-64 1500' '^plain-gpt2-124m-1-64 ' '^attention_backward-d128-T40-B1 [0-9]' \
+    '^first-pair-other [0-9]' '^best-step-gpt2-124m ' '^best-torch-gpt2-124m 500000' \
     '^best-step-gpt2-1558m ' '^best-attention_backward-d64-T1024-B16 180 cudnn' '^loss-gap-2 ' '^done-ncu 1'
 check "logs" sh -c 'tar -tzf "$1" | grep -q log/ncu.csv && tar -tzf "$1" | grep -q "log/pair-1-default.smi"' sh \
     "$tmp/out/first-logs.tar.gz"
