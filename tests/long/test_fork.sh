@@ -48,32 +48,30 @@ check "the mixture of experts has transformers' loss and gradients" "$copy/build
 check "its options pass the tests of options" "$copy/build/tests/options"
 check "its rules pass the tests of rules" "$copy/build/tests/kernels_cpu"
 train=$copy/train_gpt
+plan="--device cpu --dtype fp32 --preset gpt2-124m --dry-run"
+adapted="--device cpu --data tests/golden/lines.txt --lora 8 --steps 2 --sample-every 0"
 small="--device cpu --threads 1 --data tests/golden/lines.txt --replicas 4"
 trail="$small --model trail --steps 12 --save-every 6 --eval-steps 0"
+job="$small --audit-every 1"
+all_of trail 12 $train --model trail --eval-steps 0 --optimizer lion
+all_of mixture 12 $train --model mixtral --overlap on
+all_of int8 12 $train --reduce int8
+one=$tmp/trail-one mixture=$tmp/mixture-one
+check "the mixture's measures are in metrics.jsonl" grep -q '"aux_loss":[0-9.]*,"expert_load":[0-9.]*' \
+    "$mixture/metrics.jsonl"
+check "and on the console" grep -q 'aux_loss [0-9.]* | expert_load [0-9.]*' "$mixture.log"
+# The reduction changes a replica's gradient, with a state of each replica.
+own_bits() { run ordered $train --steps 12 && ! same "$tmp/int8-one" "$tmp/ordered" >"$tmp/differs"; }
+check "int8: other bits than without it" own_bits
+check "int8: each replica's errors are saved" grep -q 'wte.weight.error.replica3"' \
+    "$tmp/int8-one/ckpt/step_00000012/optim.safetensors"
 job="$trail --optimizer lion"
-check "it trains" run one $train
-check "and the loss falls" falls "$tmp/one"
-like_one "--np 2 to the same bytes" $train --np 2
 halved() {      # steps 0 to 11: half of --lr from step 9 on
     run halved $train --schedule half --halve-at 0.75 --lr 0.0078125 --warmup-steps 0 &&
         grep -o '"lr":[^,]*' "$tmp/halved/metrics.jsonl" | uniq -c | tr -s ' \n' ' ' | tee "$tmp/rates" &&
         [ "$(cat "$tmp/rates")" = ' 9 "lr":0.0078125 3 "lr":0.00390625 ' ]
 }
 check "its schedule sets the rate" halved
-cases $train $job --dry-run <<'END'
-another schedule's option is refused ~ 2 ~ halve-at ~ --halve-at 0.75
-a schedule that the list has not is refused with those it has ~ 2 ~ half\|cosine ~ --schedule haif
-END
-# Its reduction changes a replica's gradient, with a state of each replica.
-job="$small --audit-every 1"
-all_of int8 12 $train --reduce int8
-own_bits() { run ordered $train --steps 12 && ! same "$tmp/int8-one" "$tmp/ordered" >"$tmp/differs"; }
-check "int8: other bits than without it" own_bits
-check "int8: each replica's errors are saved" grep -q 'wte.weight.error.replica3"' \
-    "$tmp/int8-one/ckpt/step_00000012/optim.safetensors"
-expect "int8: a GPU is refused" 2 'reduce int8: needs CPUs' $train --dry-run --for h100 --reduce int8
-expect "int8: its state is not that of another reduction" 65 'the --reduce it began with' \
-    $train --resume "$tmp/int8-one" --steps 14 --reduce ordered
 # Each of the others: the same bytes on two ranks, on two hosts, and from the middle on. state.json has times and a name
 # of the run, and what the rule keeps from step to step.
 units="env LOCKSTEP_BUCKET_UNITS=1 $train"
@@ -101,64 +99,49 @@ scored() {      # RUN: eval says the loss of the run's last evaluation
         END { print got, want; exit !(got - want < 1e-6 && want - got < 1e-6) }' "$tmp/eval"
 }
 check "schedulefree: the checkpoint has the weights that were evaluated" scored "$tmp/schedulefree1"
-expect "adafactor: the dry run has rows and columns" 0 'optimizer [0-9]\.[0-9]' \
-    $train --device cpu --dtype fp32 --preset gpt2-124m --optimizer adafactor --dry-run
 bytes() { wc -c <"$tmp/adafactor1/ckpt/step_00000012/$1"; }
 smaller() { [ $((2 * $(bytes optim.safetensors))) -lt "$(bytes model.safetensors)" ]; }
-check "adafactor: so has the checkpoint" smaller
-half() { run half $train && rm -rf "$tmp/half/ckpt/step_00000012" && $train --resume "$tmp/half"; }
-check "a resume from its middle" half
-check "gives the same bytes" same "$tmp/one" "$tmp/half"
+check "adafactor: the checkpoint has rows and columns" smaller
 cases $train <<'END'
+another schedule's option is refused ~ 2 ~ halve-at ~ $job --halve-at 0.75 --dry-run
+a schedule that is in no list is refused with those that are ~ 2 ~ half\|cosine ~ $job --schedule haif --dry-run
+int8: a GPU is refused ~ 2 ~ reduce int8: needs CPUs ~ --dry-run --for h100 --reduce int8
+int8: another's state is refused ~ 65 ~ --reduce it began with ~ --resume "$tmp/int8-one" --steps 14 --reduce ordered
+adafactor: rows and columns in the plan ~ 0 ~ optimizer [0-9]\.[0-9] ~ $plan --optimizer adafactor
 options of its own: refused values ~ 2 ~ inner ~ --model trail --inner 3 --dry-run
 --help lists them ~ 0 ~ inner ~ --model trail --help
 another model's option is refused ~ 2 ~ heads ~ --model trail --heads 2 --dry-run
 dry run ~ 0 ~ trail|inside ~ --model trail --optimizer lion --dry-run
-sample ~ 0 ~ . ~ sample "$tmp/one" --prompt "The " --max-tokens 40
-eval ~ 0 ~ ^val loss ~ eval "$tmp/one"
-another optimizer's state is refused ~ 2 ~ optimizer.*adamw.*lion ~ --resume "$tmp/one" --optimizer adamw --steps 20
+sample ~ 0 ~ . ~ sample "$one" --prompt "The " --max-tokens 40
+mixture: sample ~ 0 ~ . ~ sample "$mixture" --prompt "The " --max-tokens 20
+eval ~ 0 ~ ^val loss ~ eval "$one"
+another optimizer's state is refused ~ 2 ~ optimizer.*adamw.*lion ~ --resume "$one" --optimizer adamw --steps 20
+adapters beside it ~ 0 ~ ^done ~ $adapted --init "$one" --out-dir "$tmp/adapters"
+mixture: adapters beside it ~ 0 ~ ^done ~ $adapted --init "$mixture" --out-dir "$tmp/m_adapters"
 END
-expect "adapters beside it" 0 '^done ' $train --device cpu --init "$tmp/one" --lora 8 --data tests/golden/lines.txt \
-    --steps 2 --sample-every 0 --out-dir "$tmp/adapters"
 # The tokenizer's begin of a document reaches the model, in training and in eval.
 documents() {
     rm -rf "$tmp/texts" "$tmp/documents"
     mkdir "$tmp/texts" && for i in 1 2 3 4 5 6 7 8; do cp tests/golden/lines.txt "$tmp/texts/$i.txt"; done
     job=$(echo $job | sed "s|--data [^ ]*|--data $tmp/texts --val-data $tmp/texts|") \
         run documents $train --seq-len 24 &&
-        ! grep '"documents":[^0]' "$tmp/one/metrics.jsonl" &&
+        ! grep '"documents":[^0]' "$one/metrics.jsonl" &&
         grep '"documents":[0-9.]*[1-9]' "$tmp/documents/metrics.jsonl"
 }
 check "where a document starts the model knows it" documents
 check "and eval knows it" scored "$tmp/documents"
-expect "info" 0 'Trail|trail' "$copy/build/info" "$tmp/one/ckpt/step_00000012"
-expect "export --hf" 0 '.' "$copy/build/export" "$tmp/one" --hf "$tmp/hf"
+expect "info" 0 'Trail|trail' "$copy/build/info" "$one/ckpt/step_00000012"
+expect "export --hf" 0 '.' "$copy/build/export" "$one" --hf "$tmp/hf"
 check "with the config" grep -q '"inner_size": 64' "$tmp/hf/config.json"
-expect "a format that holds no such model says so" 2 'trail' "$copy/build/export" "$tmp/one" --gguf "$tmp/x.gguf"
+expect "a format that holds no such model says so" 2 'trail' "$copy/build/export" "$one" --gguf "$tmp/x.gguf"
 
 # A model that another one's format cannot hold is no file of that format: it would compute another function there.
 borrowed() { sed -i 's/TrailLMHead/LlamaForCausalLM/' "$copy/models/trail.h" && build build/info build/export; }
 check "a model under another's architecture builds" borrowed
 expect "its export names the number that transformers would not read" 2 'inner|soft-cap' \
-    "$copy/build/export" "$tmp/one" --hf "$tmp/borrowed"
+    "$copy/build/export" "$one" --hf "$tmp/borrowed"
 check "and writes nothing" test ! -e "$tmp/borrowed/config.json"
-cp tests/fork/models/trail.h "$copy/models/"
-
-# The mixture of experts: more ranks, a resume, samples, measures; an expert may have no token in a step.
-job="$small --model mixtral --steps 12 --save-every 6"
-m_one() { build train_gpt && run m1 $train; }
-check "the mixture trains" m_one
-check "--np 4 trains it" run m4 $train --np 4 --overlap on
-check "to the same bytes" same "$tmp/m1" "$tmp/m4"
-check "its measures are in metrics.jsonl" grep -q '"aux_loss":[0-9.]*,"expert_load":[0-9.]*' "$tmp/m1/metrics.jsonl"
-check "and on the console" grep -q 'aux_loss [0-9.]* | expert_load [0-9.]*' "$tmp/m1.log"
-m_half() { rm -rf "$tmp/m1/ckpt/step_00000012" && $train --resume "$tmp/m1" --np 2; }
-check "a resume with other ranks" m_half
-check "gives the same bytes" same "$tmp/m1" "$tmp/m4"
-expect "sample" 0 '.' $train sample "$tmp/m1" --prompt "The " --max-tokens 20
-expect "--lora" 0 '^done ' $train --device cpu --init "$tmp/m1" --lora 8 --data tests/golden/lines.txt --steps 2 \
-    --sample-every 0 --out-dir "$tmp/m_adapters"
-job="$trail --optimizer lion"
+cp tests/fork/models/trail.h "$copy/models/" && build train_gpt
 
 # Editors save by renaming, so that the folder is new too: only what the source is part of is built again.
 little() {
