@@ -1,4 +1,12 @@
-# cases.sh -- tests as tables. For scripts that have read tests/lib.sh.
+# cases.sh -- tests/lib.sh, tests as tables, and what many of them begin with.
+[ "${suite:-}" ] || . tests/lib.sh
+
+# Options of small runs: on a text of this tree, without evaluations and samples, of one layer, of eight micro-batches.
+on_lines="--data $PWD/tests/golden/lines.txt"
+mute="--eval-every 0 --sample-every 0"
+tiny="--layers 1 --heads 1 --channels 16 --batch-size 1 $on_lines"
+eight="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 512 --lr 3e-3 --warmup-steps 2"
+eight="$eight $on_lines"
 
 # cases [COMMAND...]: reads rows "NAME ~ CODE ~ PATTERN ~ MORE". The command, with MORE behind it as a shell reads it,
 # must end with CODE and print a line that matches PATTERN (`expect`). A row's name is that of its test.
@@ -50,3 +58,39 @@ two_hosts() {
         ip -n $ns link set lo up
     done
 }
+
+# hold LOG POINT COMMAND...: the command in the background, $pid, waits at POINT, as "rank=0,step=9,at=bwd", until
+# `release CODE`, with which it ends. $on_start is called before it is there, $faults are further ones.
+hold() {
+    log=$1 at=$2; shift 2
+    : >"$tmp/hold"
+    : >"$log"
+    LOCKSTEP_HOLD=$tmp/hold LOCKSTEP_FAULT="$at,do=hold${faults:-}" "$@" >"$log" 2>&1 &
+    pid=$!
+    ${on_start:-:}
+    await grep -q 'LOCKSTEP_FAULT fires' "$log"
+}
+release() { rm "$tmp/hold"; ended_with "${1:-0}"; }
+# flip FILE PLACE BYTES: other bytes in its midst.
+flip() { printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>"$tmp/dd.log"; }
+# preloads WHAT: $tmp/fail.so is tests/fail.c. Where it cannot be all of WHAT is skipped.
+preloads() {
+    cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" ||
+        skip_all "$1" "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"
+}
+# no_flock: with $tmp/noflock.so flock fails with FLOCK_ERRNO. It cannot be made without a C compiler.
+no_flock() {
+    echo '#include <errno.h>
+        #include <stdlib.h>
+        int flock(int fd, int how) { (void)fd; (void)how; errno = atoi(getenv("FLOCK_ERRNO")); return -1; }' |
+        cc -shared -fPIC -x c -o "$tmp/noflock.so" - 2>"$tmp/cc.log"
+}
+
+# has FILE PATTERN...: it has a line like each of them (grep). lacks FILE PATTERN: none like that.
+has() {
+    looked=$1; shift
+    for line in "$@"; do
+        grep -q -e "$line" "$looked" || { echo "no line like '$line' in $looked:"; tail -n 4 "$looked"; return 1; }
+    done
+}
+lacks() { ! grep -e "$2" "$1"; }
