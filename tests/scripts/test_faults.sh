@@ -1,10 +1,9 @@
 #!/bin/sh
-# test_faults.sh -- checkpoints in the background, and what must not get into one: a rank that dies at each point of a
-# save, an I/O error there, numbers that are not finite.
-. tests/lib.sh
+# test_faults.sh -- saves in the background, and a lost rank, an I/O error or a NaN at each of their points.
+. tests/cases.sh
 train=$faulty
-job="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batch-size 64 --lr 3e-3 --dropout 0.1
-     --data tests/golden/lines.txt --steps 15 --save-every 5 --eval-every 0 --sample-every 0 --timeout 3 --threads 1"
+shape="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batch-size 64 --lr 3e-3 --dropout 0.1"
+job="$shape $on_lines --steps 15 --save-every 5 $mute --timeout 3 --threads 1"
 run() {
     fault=$1 out="$tmp/$2"; shift 2
     LOCKSTEP_FAULT=$fault timeout 900 $train $job --max-restarts 0 --out-dir "$out" "$@" >"$out.log" 2>&1
@@ -82,30 +81,26 @@ check "five in a row stop the run" five
 
 # An evaluation is held in its first batch, until the save of its step is done; then the run gets signals.
 plain=$job
-job="${plain%--save-every*} ${plain#*--eval-every 0} --eval-every 5"
+job="$shape $on_lines --steps 15 --eval-every 5 --sample-every 0 --timeout 60 --threads 1"
 run "" scored --save-every 5 --np 1
-held() {            # STEP AT CODE SIGNALS SAVE_EVERY
-    due=$1 code=$3 signals=$4 o="$tmp/held"
-    rm -rf "$o" "$o.log"; touch "$tmp/hold"
-    LOCKSTEP_HOLD=$tmp/hold LOCKSTEP_FAULT="rank=0,step=$(($1 - 1)),at=$2,do=hold" $train $job --save-every $5 \
-        --out-dir "$o" >"$o.log" 2>&1 & pid=$!
-    await grep -q 'hold at' "$o.log" || return 1
-    [ "$5" != 5 ] || await grep -q "step_0*$due$" "$o/ckpt/latest" || return 1
+held() {            # STEP CODE SIGNALS SAVE_EVERY [OPTION...]
+    due=$(printf step_%08d $1) last=$(($1 - 1)) code=$2 signals=$3 every=$4 o=$tmp/held; shift 4
+    rm -rf "$o"
+    hold "$o.log" "rank=0,step=$last,at=eval" $train $job --save-every $every --out-dir "$o" "$@" || return 1
+    [ $every != 5 ] || await grep -q $due "$o/ckpt/latest" || return 1
     for s in $signals; do kill -$s $pid; sleep 1.2; done
-    rm "$tmp/hold"; wait $pid; got=$?
-    [ $got -eq $code ] && [ "$(newest held)" = "$(printf step_%08d $due)" ] && [ -e "$o/ckpt/$(newest held)/DONE" ] ||
-        { echo "exit code $got, newest $(newest held)"; tail -n 3 "$o.log"; return 1; }
+    release $code && [ "$(newest held)" = $due ] && [ -e "$o/ckpt/$due/DONE" ] || { newest held; return 1; }
     $train --resume "$o" && same "$tmp/scored" "$o" || return 1
-    [ "$5" = 0 ] || [ "$(newest scored)" = "$(cat "$o/ckpt/best")" ] || return 1
+    [ $every = 0 ] || [ "$(newest scored)" = "$(cat "$o/ckpt/best")" ] || return 1
     $train --resume "$o" | grep finished
 }
 for step in 10 15; do
-    check "killed in an evaluation at step $step: saved" held $step eval 137 KILL 5
-    check "asked to stop there: saved, 75" held $step eval 75 TERM 5
+    check "killed in an evaluation at step $step: saved" held $step 137 KILL 5
+    check "asked to stop there: saved, 75" held $step 75 TERM 5
 done
-check "asked twice: ended at once, saved" held 15 eval 1 "TERM TERM" 5
-check "asked to stop where no save was due" held 10 eval 75 INT 7
-check "and with --save-every 0" held 15 eval 75 USR1 0
+check "asked twice: ended at once, saved" held 15 1 "TERM TERM" 5
+check "two ranks asked to stop where no save was due" held 10 75 INT 7 --np 2
+check "and with --save-every 0" held 15 75 USR1 0
 each() {            # a rank is lost in each evaluation
     fault="rank=1,step=4,at=eval,do=kill,try=0;rank=1,step=9,at=eval,do=kill,try=1"
     LOCKSTEP_FAULT="$fault;rank=1,step=14,at=eval,do=kill,try=2" timeout 900 $train $job --save-every 5 --np 2 \
@@ -121,13 +116,11 @@ slow() {
 }
 check "a slow evaluation says how far it is" slow
 short() {           # validation tokens are cut short while the run trains
-    mkdir "$tmp/short" && head -c 20000 /dev/zero | tee "$tmp/short/train.bin" >"$tmp/short/val.bin"; touch "$tmp/hold"
+    mkdir "$tmp/short" && head -c 20000 /dev/zero | tee "$tmp/short/train.bin" >"$tmp/short/val.bin"
     of_tokens=$(echo "$job" | sed "s|--data [^ ]*|--data $tmp/short --vocab-size 8|")
-    LOCKSTEP_HOLD=$tmp/hold LOCKSTEP_FAULT=rank=0,step=9,at=fwd,do=hold $train $of_tokens --save-every 5 \
-        --out-dir "$tmp/cut" >"$tmp/cut.log" 2>&1 & pid=$!
-    await grep -q 'hold at' "$tmp/cut.log" && truncate -s 1000 "$tmp/short/val.bin"
-    rm "$tmp/hold"; wait $pid; code=$?
-    [ $code -eq 65 ] && [ "$(newest cut)" = step_00000010 ] || { echo "code $code, newest $(newest cut)"; return 1; }
+    hold "$tmp/cut.log" rank=0,step=9,at=fwd $train $of_tokens --save-every 5 --out-dir "$tmp/cut" || return 1
+    truncate -s 1000 "$tmp/short/val.bin"
+    release 65 && [ "$(newest cut)" = step_00000010 ] || { newest cut; return 1; }
 }
 check "validation data cut short: the step is saved" short
 job=$plain
@@ -139,8 +132,7 @@ hung() {
     echo "exit code $code"; tail -n 2 "$tmp/hung.log"; return 1
 }
 check "a writer that hangs is named" hung
-(job=$(echo "$job" | sed 's/--steps 15/--steps 40/'); run "" stalled --np 1)
-sed -i 's/"seed": [0-9]*/"seed": 7/' "$tmp/stalled/config.json"
+sed -i 's/"seed": [0-9]*/"seed": 7/' "$tmp/golden/config.json"
 expect "config.json of another run" 65 'state.json: --seed: got .*, want 7 as in the run.s config.json' \
-    $train --resume "$tmp/stalled" --steps 50
+    $train --resume "$tmp/golden" --steps 50
 summary
