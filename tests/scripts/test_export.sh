@@ -1,12 +1,9 @@
 #!/bin/sh
-# test_export.sh -- build/export and what disturbs it: killed before any of its calls it leaves no file that is not
-# whole under its name, and the next one with the same names removes the rest and writes the same as an undisturbed one.
-. tests/lib.sh
+# test_export.sh -- build/export killed before any of its calls leaves no torn file, and the next one removes the rest.
+. tests/cases.sh
+preloads export
 export=${TOOLS:-build}/export
-cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" ||
-    skip_all export "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"
-job="--heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --data tests/golden/lines.txt
-    --eval-every 0 --sample-every 0"
+job="--heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 $on_lines $mute"
 check "a run to export" run run $train --layers 1 --steps 1
 [ "$failed" -eq 0 ] || give_up
 # to FOLDER: the options of an export into it.
@@ -97,7 +94,7 @@ END
 if command -v python3 >/dev/null; then
     check "is the mean of each weight" python3 "$tmp/mean.py" "$tmp/mean" ${step}1 ${step}2 ${step}3
 else skip "is the mean of each weight" "no python3"; fi
-expect "and a model" 0 '^val loss' $train eval "$tmp/mean" --data tests/golden/lines.txt
+expect "and a model" 0 '^val loss' $train eval "$tmp/mean" $on_lines
 expect "--average of the same twice" 0 'Hugging Face' $export --average ${step}2 ${step}2 --hf "$tmp/twice"
 check "is that one" cmp "$tmp/twice/model.safetensors" ${step}2/model.safetensors
 check "a run of two layers" run deeper $train --layers 2 --steps 1
@@ -105,5 +102,4 @@ expect "--average with another shape" 2 'deeper: --layers: got 2, want 1' \
     $export --average ${step}1 "$tmp/deeper" --hf "$tmp/none"
 check "writes nothing" test ! -e "$tmp/none"
 expect "--average of one" 2 'got 1 folders, want several' $export --average ${step}1 --hf "$tmp/none"
-expect "two without --average" 2 'second folder' $export ${step}1 ${step}2 --hf "$tmp/none"
 summary

@@ -4,13 +4,11 @@
 # POINTS=N: at most N places per row (12); a number above the calls there are means every single one.
 # ERRNOS="5 28 30 116 122": EIO, ENOSPC, EROFS, ESTALE and EDQUOT, once and for ever (5 and 28, 28). JOBS=N: runs at a
 # time (1).
-. tests/lib.sh
+. tests/cases.sh
+preloads failures
 train=${TOOLS:-$PWD/build}/train_gpt_cpu_faults    # the CUDA runtime crashes before main where it gets no memory
 points=${POINTS:-12} jobs=${JOBS:-1}
-cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" ||
-    skip_all failures "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"
-job="--layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 32 --steps 5 --save-every 2
-     --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --threads 1 --save-patience 0"
+job="$tiny --seq-len 16 --total-batch-size 32 --steps 5 --save-every 2 $mute --threads 1 --save-patience 0"
 preload() { LD_PRELOAD=$tmp/fail.so "$@"; }
 FAIL_CALL=malloc FAIL_COUNT=$tmp/count preload $train $job --out-dir "$tmp/whole" >"$tmp/whole.log" 2>&1
 [ -s "$tmp/count" ] && [ "$(cat "$tmp/count")" -gt 100 ] ||
@@ -78,7 +76,5 @@ during() {
 }
 FAIL_COUNT=$tmp/count during
 FAIL_AT=$(($(cat "$tmp/count") * 3 / 5)) during
-code=$?
-if [ $code -eq 1 ] && [ "$(cat "$tmp/during/ckpt/latest")" = step_00000300 ]; then ok "memory ends during a save"
-else fail "memory ends during a save" "exit code $code, want 1 and the checkpoint: $(tail -n 1 "$tmp/during.log")"; fi
+check "memory ends during a save" test "$? $(cat "$tmp/during/ckpt/latest")" = "1 step_00000300"
 summary
