@@ -1,10 +1,8 @@
 #!/bin/sh
-# test_base.sh -- what a fine-tune keeps of the model that it began with, what it does with a tokenizer that this
-# program cannot read, and with control tokens that nobody has trained.
-. tests/lib.sh
+# test_base.sh -- what a fine-tune keeps of its model; tokenizers that are not read; untrained control tokens.
+. tests/cases.sh
 tools=${TOOLS:-build}
-job="--batch-size 2 --total-batch-size 64 --seq-len 32 --dtype fp32 --threads 1 --replicas 1 --sample-every 0
-     --eval-every 0 --save-every 1"
+job="--batch-size 2 --total-batch-size 64 --seq-len 32 --dtype fp32 --threads 1 --replicas 1 --save-every 1 $mute"
 lines=tests/golden/lines.txt
 sed 's/[\\"]//g; s/.*/{"text": "&"}/' $lines | grep -v '""' | head -n 60 >"$tmp/docs.jsonl"
 awk 'BEGIN { for (i = 0; i < 20; i++) print "{\"instruction\":\"" i % 4 "+1?\",\"output\":\"" i % 4 + 1 "\"}" }' \
@@ -26,22 +24,18 @@ kept() { for f in $texts; do cmp "$base/$f" "$1/$f" || return 1; done; }
 tune() { out=$1; shift; $train $job --init "$base" --steps 1 --out-dir "$tmp/$out" "$@" >"$tmp/$out.log" 2>&1; }
 check "a fine-tune on documents" tune docs --data "$tmp/docs.jsonl"
 check "keeps the files" kept "$tmp/docs/ckpt/step_00000001"
-for part in '"eos_token_id": \[256, 10\],' '"pad_token_id": 0' '"_name_or_path": "x/y"' '"limit": NaN'; do
-    check "and $part" grep -q "$part" "$tmp/docs/ckpt/step_00000001/config.json"
-done
+check "and the keys of config.json" has "$tmp/docs/ckpt/step_00000001/config.json" '"eos_token_id": \[256, 10\],' \
+    '"pad_token_id": 0' '"_name_or_path": "x/y"' '"limit": NaN'
 check "is resumed" $train --resume "$tmp/docs" --steps 2
 check "and still keeps them" kept "$tmp/docs/ckpt/step_00000002"
 check "a folder of it" $tools/export "$tmp/docs" --hf "$tmp/docs.hf"
 check "keeps them, too" kept "$tmp/docs.hf"
-check "nothing is guessed" sh -c "! grep warning $tmp/docs.log"
+check "nothing is guessed" lacks "$tmp/docs.log" warning
 check "on conversations" tune chat --data "$tmp/chat.jsonl"
 newest=$tmp/chat/ckpt/step_00000001
-for part in '"eos_token_id":\[258,256,10,13\]' '"temperature":0.6'; do
-    check "generation has $part" grep -q "$part" "$newest/generation_config.json"
-done
-for part in '"eos_token":"<|im_end|>"' '"pad_token":"!"' '"padding_side":"left"' '"model_max_length":32'; do
-    check "tokenizer has $part" grep -qF "$part" "$newest/tokenizer_config.json"
-done
+check "generation has both" has "$newest/generation_config.json" '"eos_token_id":\[258,256,10,13\]' '"temperature":0.6'
+check "the tokenizer has the turn's end and its own" has "$newest/tokenizer_config.json" '"eos_token":"<|im_end|>"' \
+    '"pad_token":"!"' '"padding_side":"left"' '"model_max_length":32'
 check "a GGUF file" $tools/export "$tmp/docs" --gguf "$tmp/docs.gguf"
 expect "has three ends" 0 'eot_token_id = 10$' $tools/info "$tmp/docs.gguf"
 check "which come back" grep -q '"eos_token_id":\[256,10,13\]' "$($tools/import "$tmp/docs.gguf")/config.json"
@@ -80,7 +74,7 @@ check "as a GGUF file" $tools/export "$tmp/equal" --gguf "$tmp/equal.gguf" --typ
 expect "which is named" 2 "$tmp/equal.gguf: nobody has trained" $adapt --init "$tmp/equal.gguf"
 expect "without, they begin anew" 0 "$nobody: they begin as" $talks --init "$tmp/equal" --lr 1e-2 --out-dir "$tmp/anew"
 expect "and are trained then" 0 '^done ' $adapt --init "$tmp/anew"
-check "in silence" sh -c "! grep nobody $tmp/expect.log"
+check "in silence" lacks "$tmp/expect.log" nobody
 expect "texts do not use them" 0 '^done ' $train $job --init "$tmp/equal" --data $lines --steps 1 --lora 8 \
     --out-dir "$tmp/texts"
 
@@ -143,8 +137,9 @@ flat LlamaTokenizer ,"add_bos_token":null without
 bare CodeLlamaTokenizer ,"add_eos_token":true with
 CLASSES
 # A class that obeys no such key is taken as the file says. Whether one that is not known here does is not known.
-says() { as "$1" "$(class "$2" "$3")" && score as >/dev/null 2>"$tmp/as.log" && grep -q "$4" "$tmp/as.log"; }
-silent() { as "$1" "$(class "$2" "$3")" && score as >/dev/null 2>"$tmp/as.log" && ! grep "add_[be]os" "$tmp/as.log"; }
+scores() { as "$1" "$(class "$2" "$3")" && score as >/dev/null 2>"$tmp/as.log"; }
+says() { scores "$@" && has "$tmp/as.log" "$4"; }
+silent() { scores "$@" && lacks "$tmp/as.log" "add_[be]os"; }
 unknown='of tokenizer_class "MyTokenizerFast", which is not known here, is true'
 check "an unknown class, bos" says bare MyTokenizerFast ',"add_bos_token":true' "add_bos_token $unknown"
 check "that the file has" silent flat MyTokenizerFast ',"add_bos_token":true'
@@ -179,7 +174,7 @@ expect "a variable that is not read" 65 'got additional_special_tokens' $several
 cp "$tmp/spoken/chat_template.jinja" "$tmp/several"
 printf '{"eos_token": "<end>", "chat_template": "another"}' >"$tmp/several/tokenizer_config.json"
 expect "two templates" 0 'chat_template.jinja is taken; tokenizer_config.json has another' $several
-check "one ships" sh -c "! grep another $tmp/several.run/ckpt/step_00000001/tokenizer_config.json"
+check "one ships" lacks "$tmp/several.run/ckpt/step_00000001/tokenizer_config.json" another
 turns='[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]'
 while read -r line; do
     echo "$line" | sed "s/TURNS/$turns/" >"$tmp/lost.jsonl"
