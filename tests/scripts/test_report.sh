@@ -1,6 +1,5 @@
 #!/bin/sh
-# test_report.sh -- build/report and build/plot on runs that are written here: the numbers on the page, what a resume
-# takes back, spikes, text that tries to leave its place, and the server of --serve.
+# test_report.sh -- build/report and build/plot on runs that are written here, and the server of --serve.
 . tests/lib.sh
 tools=${TOOLS:-$PWD/build}
 
@@ -53,23 +52,17 @@ sed -i 's/0.0012/0.0024/' "$tmp/second/config.json"
 
 # ---- a page
 page=$tmp/first/report.html
-has() { grep -qF -- "$1" "$page"; }
-lacks() { ! grep -qF -- "$1" "$page"; }
+has() { for part in "$@"; do grep -F -- "$part" "$page" || { echo "no $part"; return 1; }; done; }      # PART...
+lacks() { for part in "$@"; do ! grep -F -- "$part" "$page" || return 1; done; }
 expect "a report beside its run" 0 "^$page\$" $tools/report "$tmp/first"
-check "the last validation loss" has '2.1234 <small>best 2.1234 at step 40'
-check "bits per byte" has '3.0625 <small>'
-check "parameters" has '1,234,567 parameters'
-check "how it ended" has '<dd class=words>finished'
-check "time without the pause" has '<dt>Time</dt><dd>25.0 s'
-check "tokens" has '<dt>Tokens</dt><dd>41k'
-check "warnings" has 'step 25 skipped: the gradient'
-check "the slowest rank" has 'rank 1 in 100 %'
-check "its host" has 'h1 (2)'
-check "a task" has '"task colours":{"s":[40],"v":[0.75]}'
-check "a resume takes back a validation" lacks 7.7777
-check "and a sample" lacks 'taken back'
-check "but not that of the checkpoint's step" has 'stays there'
-check "but the event is there" has '<span class=resume>'
+check "losses, bits per byte, a task" has '2.1234 <small>best 2.1234 at step 40' '3.0625 <small>' \
+    '"task colours":{"s":[40],"v":[0.75]}'
+check "parameters, tokens, time without the pause" has '1,234,567 parameters' '<dt>Tokens</dt><dd>41k' \
+    '<dt>Time</dt><dd>25.0 s'
+check "warnings, the slowest rank, its host, how it ended" has 'step 25 skipped: the gradient' 'rank 1 in 100 %' \
+    'h1 (2)' '<dd class=words>finished'
+check "a resume takes back a validation and a sample" lacks 7.7777 'taken back'
+check "but not that of the checkpoint's step, and the event is there" has 'stays there' '<span class=resume>'
 data() { sed -n 's/^<script type="application\/json" id="data">\(.*\)<\/script>$/\1/p' "$page"; }
 values() {          # FILTER: of the page's data, checked
     data | python3 -c "
@@ -80,31 +73,26 @@ curve = {key: dict(zip(accumulate(c['s']), c['v'])) for key, c in run['curves'].
 loss = curve['loss']
 assert $1, curve"
 }
-check "every step is there once" values 'list(loss) == list(range(40))'
-check "with the later loss" values 'abs(loss[21] - (3 - 21 / 40)) < 1e-6'
-check "a loss that is not a number" values 'loss[25] is None'
-check "the spike" values 'loss[5] == 999'
+check "every step is there once, with the later loss" values \
+    'list(loss) == list(range(40)) and abs(loss[21] - (3 - 21 / 40)) < 1e-6'
+check "a loss that is not a number, a spike" values 'loss[25] is None and loss[5] == 999'
 check "what is left of a step" values 'curve["rest_ms"][3] == 75 and curve["spread_ms"][3] == 10'
 check "nothing of what was never measured" values '"mfu" not in curve'
-check "tokens" values 'run["places"][1][3] == 4096'
-check "seconds without the pause" values 'run["places"][2][3] == 2 and run["places"][2][39] == 25'
-check "a sample cannot end the script" lacks '<script>alert'
-check "nor be a tag" lacks '<img'
+check "tokens, seconds without the pause" values \
+    'run["places"][1][3] == 4096 and run["places"][2][3] == 2 and run["places"][2][39] == 25'
+check "a sample can neither end the script nor be a tag" lacks '<script>alert' '<img'
 addresses() { grep -oE '(src|href|action)=("[^"]*"|[^" >]+)|url\([^)]*|@import|https?://.*' "$page"; }
 check "nothing is loaded from elsewhere" test "$(addresses)" = 'href="data:,"'
 check "and nothing may be" has "default-src 'none'"
 check "no place is left open" lacks '{{'
-pictures() { [ "$(grep -c '<polyline' "$page")" -ge 9 ]; }
-check "pictures for those without scripts" pictures
+check "pictures for those without scripts" test "$(grep -c '<polyline' "$page")" -ge 9
 
 # ---- several runs
 page=$tmp/both.html
 expect "two runs" 0 '' $tools/report "$tmp/first" "$tmp/second/metrics.jsonl" -o "$page"
-check "an option that differs" has '<td>0.0012<td>0.0024'
-check "different tokenizers are said" has 'These runs have different tokenizers'
-bpb_first() { [ "$(grep -o '<figure data-y="[a-z_]*" data-dots="[a-z]*"' "$page" | head -n 1)" = \
-    '<figure data-y="" data-dots="bpb"' ]; }
-check "and bits per byte come first" bpb_first
+check "an option and tokenizers that differ" has '<td>0.0012<td>0.0024' 'These runs have different tokenizers'
+check "bits per byte come first" test "$(grep -o '<figure data-y="[a-z_]*" data-dots="[a-z]*"' "$page" | head -n 1)" = \
+    '<figure data-y="" data-dots="bpb"'
 cp -r "$tmp/first" "$tmp/odd & <b>\"'"
 page=$tmp/odd.html
 expect "a hostile name" 0 '' $tools/report "$tmp/odd & <b>\"'" -o "$page"
@@ -151,16 +139,13 @@ awk 'BEGIN { for (i = 0; i < 20000; i++)
     >"$tmp/long/metrics.jsonl"
 page=$tmp/long.html
 expect "20,000 steps" 0 '' $tools/report "$tmp/long" -o "$page"
-check "are 2,000 points" values 'len(loss) <= 2000'
-check "among them the last one" values 'loss[0] == 3 and loss[19999] == 3'
-check "and the spike" values 'loss[12345] == 77'
+check "are 2,000 points, among them the last one and the spike" values \
+    'len(loss) <= 2000 and loss[0] == loss[19999] == 3 and loss[12345] == 77'
 check "the last line is being written" $tools/report "$tmp/first/metrics.jsonl" -o "$tmp/torn.html"
 
 # ---- what cannot be
 expect "no run" 2 'got no run' $tools/report
 expect "no folder" 66 'absent' $tools/report "$tmp/absent"
-expect "an option that is none" 2 'unknown option --bad' $tools/report "$tmp/first" --bad
-expect "-o without a file" 2 'no value' $tools/report "$tmp/first" -o
 expect "-o and --serve" 2 'one of them' $tools/report "$tmp/first" --serve -o "$tmp/x.html"
 expect "a port that is none" 2 '99999' $tools/report "$tmp/first" --serve 99999
 expect "no place to write" 74 'no/where' $tools/report "$tmp/first" -o "$tmp/no/where.html"
@@ -194,7 +179,7 @@ get() { ask "GET $1 HTTP/1.1\r\nHost: ${2:-127.0.0.1:$port}\r\n\r\n"; }
 answers() {         # NAME PATTERN COMMAND...
     name=$1 pattern=$2; shift 2
     "$@" >"$tmp/answer" 2>&1
-    if grep -qE -- "$pattern" "$tmp/answer"; then ok "$name"; else fail "$name" "$(head -c 300 "$tmp/answer")"; fi
+    check "$name" grep -E -- "$pattern" "$tmp/answer"
 }
 mkdir "$tmp/live"
 serves "$tmp/live" --serve 0
@@ -222,21 +207,20 @@ check "SIGTERM ends it with 0" ends
 expect "no folder to watch" 66 'absent' $tools/report "$tmp/absent" --serve 0
 
 # ---- plot
-svg=$tmp/p.svg
-draws() { grep -qF -- "$1" "$svg"; }
-expect "plot of the norm over tokens" 0 '' $tools/plot "$tmp/first" --y grad_norm --x tokens -o "$svg"
-check "says both" draws '>tokens</text>'
-check "and the curve" draws '>grad_norm</text>'
-: >"$svg.tmp77"
-: >"$svg.tmp77.bak"
-expect "plot over time" 0 '' $tools/plot "$tmp/first" --x time --log -o "$svg"
-check "without what a killed one left" test ! -e "$svg.tmp77" -a -e "$svg.tmp77.bak"
-check "in seconds" draws '>seconds</text>'
-check "a spike does not stretch the axis" test -z "$(grep -E '>(200|500|1k|1000)</text>' "$svg")"
-expect "plot of two tokenizers" 0 '' $tools/plot "$tmp/first" "$tmp/second" -o "$svg"
-check "is in bits per byte" draws 'bits per byte), since the runs have different tokenizers'
-expect "but not where a curve is named" 0 '' $tools/plot "$tmp/first" "$tmp/second" --y loss -o "$svg"
-check "then it is the loss" draws 'loss (nats per token)<'
+page=$tmp/p.svg
+plots() { rm -f "$page"; $tools/plot "$@" -o "$page" >"$tmp/plot.log" 2>&1; }
+plots "$tmp/first" --y grad_norm --x tokens
+check "plot of the norm over tokens" has '>tokens</text>' '>grad_norm</text>'
+: >"$page.tmp77"
+: >"$page.tmp77.bak"
+plots "$tmp/first" --x time --log
+check "plot over time is in seconds" has '>seconds</text>'
+check "without what a killed one left" test ! -e "$page.tmp77" -a -e "$page.tmp77.bak"
+check "a spike does not stretch the axis" lacks '>200</text>' '>500</text>' '>1k</text>' '>1000</text>'
+plots "$tmp/first" "$tmp/second"
+check "plot of two tokenizers" has 'bits per byte), since the runs have different tokenizers'
+plots "$tmp/first" "$tmp/second" --y loss
+check "but not where a curve is named" has 'loss (nats per token)<'
 expect "plot of what is not there" 65 'no foo in it, only .*grad_norm' $tools/plot "$tmp/first" --y foo
 expect "plot over nothing" 2 'want step, tokens or time' $tools/plot "$tmp/first" --x foo
 summary
