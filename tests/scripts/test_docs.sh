@@ -1,7 +1,6 @@
 #!/bin/sh
 # test_docs.sh -- what documents promise about files and commands.
 # first
-. tests/lib.sh
 . tests/cases.sh
 
 # The commands of docs/reproducibility.md, as they stand there, in a folder of their own.

@@ -1,7 +1,5 @@
 #!/bin/sh
-# test_golden.sh -- 20 AdamW steps of a small GPT-2 from a Hugging Face folder against PyTorch, by the whole program.
-# tests/golden/make_gpt2.py wrote the folder, the batch and PyTorch's values (double precision). 1e-5 is the promise;
-# fp32 rounding reaches about 1e-6.
+# test_golden.sh -- 20 steps of the GPT-2 of tests/golden/make_gpt2.py are PyTorch's in double precision, to 1e-5.
 . tests/lib.sh
 golden_run() {      # NAME OPTIONS...
     name=$1; shift

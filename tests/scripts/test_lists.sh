@@ -1,8 +1,6 @@
 #!/bin/sh
-# test_lists.sh -- everything in the lists keeps the promise, a fork's own too, and models of other shapes. A row: its
-# options train, and 2 ranks, 4 ranks and a resume of 4 ranks by 2 from the middle have the losses and all files of the
-# checkpoint of one rank.
-. tests/lib.sh
+# test_lists.sh -- all of the lists, and other shapes, give one rank's files by 2 and 4 ranks and after a resume.
+. tests/cases.sh
 values() { $train --help --device cpu | sed -n "s/^ *--$1 \([a-z0-9_|-]*\).*/\1/p" | tr '|' '\n'; }
 each() { grep -v '^#' | sed "s/^/--$1 /"; }
 {
@@ -17,9 +15,8 @@ each() { grep -v '^#' | sed "s/^/--$1 /"; }
 END
 } >"$tmp/rows"
 check "--help lists the schedules" test "$(grep -c -e --schedule "$tmp/rows")" -ge 3
-small="--device cpu --threads 1 --data tests/golden/lines.txt --channels 64 --replicas 4 --seq-len 16
-    --batch-size 2 --total-batch-size 256 --eval-every 4 --eval-steps 2 --sample-every 0 --audit-every 3
-    --warmup-steps 2 --steps 8 --save-every 4"
+shape="--device cpu --threads 1 $on_lines --channels 64 --replicas 4 --seq-len 16 --batch-size 2 --total-batch-size 256"
+small="$shape --eval-every 4 --eval-steps 2 --sample-every 0 --audit-every 3 --warmup-steps 2 --steps 8 --save-every 4"
 alike() { same "$tmp/$1" "$tmp/$2" && [ "$(contents "$tmp/$1")" = "$(contents "$tmp/$2")" ]; }
 by_ranks() { LOCKSTEP_BUCKET_UNITS=3 run "ranks_$1" $train --np "$1" --overlap on && alike first "ranks_$1"; }
 resumed() {

@@ -1,11 +1,10 @@
 #!/bin/sh
 # test_memory.sh -- what --dry-run says a run takes is what it takes, and weights are read without a copy of their own.
-. tests/lib.sh
+. tests/cases.sh
 [ -r /proc/self/status ] || skip_all memory "no /proc"
 tools=${TOOLS:-build}
 shape="--model llama --layers 16 --heads 4 --channels 256 --mlp-size 1024 --seq-len 16"
-job="--batch-size 1 --total-batch-size 16 --data tests/golden/lines.txt --dtype fp32 --device cpu --threads 1
-    --eval-every 0 --sample-every 0"
+job="--batch-size 1 --total-batch-size 16 $on_lines --dtype fp32 --device cpu --threads 1 $mute"
 
 # peak COMMAND...: its largest resident memory, in MB.
 peak() {
@@ -34,11 +33,11 @@ room=$((file / 2))
 check "fine-tuning takes what the dry run says" at_most $((predicted + room)) \
     $train --init "$tmp/hf" $job --steps 2 --save-every 2 --out-dir "$tmp/two"
 check "eval has the weights once" at_most $((file + room)) \
-    $train eval "$tmp/hf" --data tests/golden/lines.txt --dtype fp32 --device cpu --threads 1
+    $train eval "$tmp/hf" $on_lines --dtype fp32 --device cpu --threads 1
 predicted=$($train --init "$tmp/hf" --lora 8 $job --dry-run | sed -n 's/^memory.* = \([0-9]*\).*/\1/p')
 check "adapters take less than twice the weights" test "${predicted:-0}" -lt $((file * 2))
 check "they take what the dry run says" at_most $((predicted + room)) \
     $train --init "$tmp/hf" --lora 8 $job --steps 2 --save-every 2 --out-dir "$tmp/lora"
-low() { ! at_most $file $train eval "$tmp/hf" --data tests/golden/lines.txt --dtype fp32 --device cpu; }
+low() { ! at_most $file $train eval "$tmp/hf" $on_lines --dtype fp32 --device cpu; }
 check "less than they take is noticed" low
 summary

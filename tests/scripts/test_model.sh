@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_model.sh -- the step model against what llm.c's steps were measured at, and train_gpt --dry-run --for.
-. tests/lib.sh
+. tests/cases.sh
 need build/bench/model
 model=${TOOLS:-build}/bench/model
 soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
@@ -30,12 +30,10 @@ unprinted() {       # FILES: constants that --assumptions leaves out
             grep -qe "$name" "$tmp/assumptions" || echo "$name"
         done
 }
-all_printed() { unprinted tools/step_model.h bench/model.cpp >"$tmp/unprinted"; cat "$tmp/unprinted"
-    [ ! -s "$tmp/unprinted" ]; }
+all_printed() { ! unprinted tools/step_model.h bench/model.cpp | grep .; }
 check "every constant is printed" all_printed
 echo 'constexpr double kForgotten = 1;' >"$tmp/forgotten.h"
-forgotten() { [ "$(unprinted "$tmp/forgotten.h")" = kForgotten ]; }
-check "one that is not is noticed" forgotten
+check "one that is not is noticed" test "$(unprinted "$tmp/forgotten.h")" = kForgotten
 written() { cp docs/performance.md "$tmp/page.md" && docs/make_model.sh "$tmp/page.md" &&
     diff docs/performance.md "$tmp/page.md"; }
 check "docs/performance.md is what docs/make_model.sh writes" written
@@ -56,20 +54,15 @@ for wrong in 8xh101 h1000 12xh100 0xh100 xh100 8h100 -8xh100 8x 8; do
 done
 expect "more ranks than replicas" 2 'ranks: got 16' $dry --for 16xh100
 expect "as many" 0 'predicted' $dry --for 16xh100 --replicas 16
-recurrent() {
-    $dry --for h100 --model lstm >"$tmp/lstm" && grep -q "it fits" "$tmp/lstm" && ! grep predicted "$tmp/lstm"
-}
-check "no prediction of a model whose positions wait for each other" recurrent
-time_of() { $dry "$@" | sed -n 's/^predicted \([0-9.]*\) ms.*/\1/p'; }
-faster() { set -- "$(time_of --for "$1")" "$(time_of --for "$2")"; echo "$@"; awk "BEGIN { exit !($1 < $2) }"; }
+expect "a model whose positions wait for each other" 0 'it fits' $dry --for h100 --model lstm
+check "has no prediction" lacks "$tmp/expect.log" predicted
+time_of() { $dry --for $1 | sed -n 's/^predicted \([0-9.]*\) ms.*/\1/p'; }
+faster() { set -- "$(time_of "$1")" "$(time_of "$2")"; echo "$@"; awk "BEGIN { exit !($1 < $2) }"; }
 check "eight GPUs are faster than one" faster 8xh100 h100
 check "an H200 is faster than an H100" faster h200 h100
-by_vocabulary() {
-    set -- $(for o in "" "--vocab-size 50257" "--tokenizer byte"; do time_of --for h100 $o; done)
-    echo "$@"; [ "$1" = "$2" ] && awk "BEGIN { exit !($3 < $1) }"; }
-check "a preset's vocabulary counts" by_vocabulary
-slower() { set -- "$(time_of --for h100)" "$(time_of --for h100 --recompute 3)"; awk "BEGIN { exit !($1 < $2) }"; }
-check "recomputation takes time" slower
+check "a preset's vocabulary counts" test "$(time_of h100)" = "$(time_of "h100 --vocab-size 50257")"
+check "fewer tokens are faster" faster "h100 --tokenizer byte" h100
+check "recomputation takes time" faster h100 "h100 --recompute 3"
 expect "by the tool" 0 "$line" "${TOOLS:-build}/plan" --dry-run --for 8xh100 --layers 6 --vocab-size 257
 # The micro-batch to take, by the models of memory and time.
 large="--preset gpt2-1558m --vocab-size 50257 --total-batch-size 65536"
@@ -83,9 +76,6 @@ as_advised() {
     grep "take $6: it fits" "$tmp/advised" && grep "predicted $5 ms" "$tmp/advised"
 }
 check "with that a plan has the time and the bytes that were said" as_advised
-mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt" && cp "${TOOLS:-build}/prep" "$tmp/alone/"
-expect "without its tool" 66 'plan: .* build it with: ninja build/plan' "$tmp/alone/train_gpt" --dry-run --for h100 \
-    --seq-len 16 --data tests/golden/lines.txt
 # A GPU's memory, counted by a CPU: what the GPU backend counts itself.
 memory() { grep '^memory'; }
 counted() {

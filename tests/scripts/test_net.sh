@@ -1,15 +1,12 @@
 #!/bin/sh
-# test_net.sh -- the promise across hosts: two network namespaces with a wire between them give the bits of one rank.
-# And what loopback cannot show: addresses, the secret, a cable pulled, a one-way loss, a slow link.
-. tests/lib.sh
+# test_net.sh -- two network namespaces give the bits of one rank; addresses, secrets, lost cables, a slow link.
 . tests/cases.sh
 train=$faulty
 comm="${TOOLS:-$PWD/build}/tests/comm rank"
 two_hosts
 
-job="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 512 --steps 10 --lr 3e-3
-     --warmup-steps 2 --dropout 0.1 --data tests/golden/lines.txt --eval-every 5 --eval-steps 2 --sample-every 0
-     --save-every 5 --audit-every 4 --timeout 20"
+job="$eight --steps 10 --dropout 0.1 --eval-every 5 --eval-steps 2 --sample-every 0 --save-every 5 --audit-every 4"
+job="$job --timeout 20"
 # start RANKS LOG COMMAND...: so many ranks on each host, in the background.
 secret=shared-by-all
 start() {

@@ -1,8 +1,5 @@
 #!/bin/sh
-# test_run_sh.sh -- run.sh on machines made of stand-ins: nothing installed, root or not, other distributions, failing
-# builds.
-#
-# A machine is a folder of programs that is the whole PATH; a project is run.sh beside a stand-in configure.
+# test_run_sh.sh -- run.sh on machines made of stand-ins: a folder of programs is the whole PATH.
 . tests/lib.sh
 project="$tmp/a project"
 args='printf "%s|" "$@"; echo'
@@ -100,7 +97,20 @@ expect "no package manager" 1 'g\+\+ ninja-build' "$tmp/on"
 machine cxx 1000; with_tools
 expect "CXX that is not there" 1 'CXX=nowhere-c\+\+: not found' env CXX=nowhere-c++ PATH="$m" "$project/run.sh"
 
+# ---- test
+machine tests 1000; with_tools
+on test >"$tmp/out" 2>"$tmp/err"
+check "test runs ninja test" grep -qx 'ninja test' "$log"
+check "and says which extras are not here" grep -q 'openmpi-bin iproute2' "$tmp/err"
+machine extras 0; with_tools; with_apt
+on test >/dev/null 2>&1
+check "root: test extras are installed" grep -q 'install -y --no-install-recommends openmpi-bin iproute2' "$log"
+machine no_extras 0; with_tools; with_apt; : >"$tmp/no-network"
+expect "without them the tests run all the same" 0 'will be skipped' "$tmp/on" test
+check "indeed" grep -qx 'ninja test' "$log"
+
 # ---- the version in a program, of real files, compiled by a stand-in that keeps what it is given to read
+command -v git >/dev/null && command -v ninja >/dev/null || skip_all "the version in a program" "no git or no ninja"
 unset GIT_DIR
 tree="$tmp/a tree"
 mkdir -p "$tree"
@@ -122,40 +132,21 @@ version_is() {
     build_tree && grep -F "(${1:-$(git_in_tree describe --always --dirty)})" "$tree/train_gpt" &&
         build_tree | grep 'no work to do'
 }
-build_of_commit() {
-    echo build/ >"$tree/.gitignore" && echo /train_gpt >>"$tree/.gitignore" && git_in_tree init -q &&
-        git_in_tree add . && git_in_tree commit -qm one &&
-        (cd "$tree" && env -u EXTRA CXX="$tmp/c++" NVCC= ./configure) && version_is
-}
-if ! command -v git >/dev/null || ! command -v ninja >/dev/null; then
-    skip "the version in a program" "no git or no ninja"
-else
-    check "the version is the commit's" build_of_commit
-    sleep 1; echo '// more' >>"$tree/train_gpt.cu"
-    check "and that something was changed since" version_is
-    check "dirty" grep -q -- -dirty "$tree/train_gpt"
-    touch "$tree/tools/plot.cpp"
-    check "a changed tool is no reason to run configure" \
-        sh -c "! ninja -C '$tree' train_gpt | grep -E 'configure|tools'"
-    git_in_tree commit -qam two
-    check "and the next commit's" version_is
+configure_tree() { (cd "$tree" && env -u EXTRA CXX="$tmp/c++" NVCC= ./configure) >"$tmp/configure.log" 2>&1; }
+printf 'build/\n/train_gpt\n' >"$tree/.gitignore"
+git_in_tree init -q && git_in_tree add . && git_in_tree commit -qm one && configure_tree
+check "the version is the commit's" version_is
+sleep 1; echo '// more' >>"$tree/train_gpt.cu"
+check "and that something was changed since" version_is
+check "dirty" grep -q -- -dirty "$tree/train_gpt"
+touch "$tree/tools/plot.cpp"
+check "a changed tool is no reason to run configure" sh -c "! ninja -C '$tree' train_gpt | grep -E 'configure|tools'"
+git_in_tree commit -qam two
+check "and the next commit's" version_is
 
-    rm -rf "$tree/.git" && touch "$tree/src/app/main.cpp"
-    check "without git" env GIT_CEILING_DIRECTORIES="$tmp" ninja -C "$tree" train_gpt
-    check "which it says" grep -F '(no git)' "$tree/train_gpt"
-    (cd "$tree" && env -u EXTRA CXX="$tmp/c++" NVCC= ./configure) >/dev/null
-    check "nor configured with it" version_is 'no git'
-fi
-
-# ---- test
-machine tests 1000; with_tools
-on test >"$tmp/out" 2>"$tmp/err"
-check "test runs ninja test" grep -qx 'ninja test' "$log"
-check "and says which extras are not here" grep -q 'openmpi-bin iproute2' "$tmp/err"
-machine extras 0; with_tools; with_apt
-on test >/dev/null 2>&1
-check "root: test extras are installed" grep -q 'install -y --no-install-recommends openmpi-bin iproute2' "$log"
-machine no_extras 0; with_tools; with_apt; : >"$tmp/no-network"
-expect "without them the tests run all the same" 0 'will be skipped' "$tmp/on" test
-check "indeed" grep -qx 'ninja test' "$log"
+rm -rf "$tree/.git" && touch "$tree/src/app/main.cpp"
+check "without git" env GIT_CEILING_DIRECTORIES="$tmp" ninja -C "$tree" train_gpt
+check "which it says" grep -F '(no git)' "$tree/train_gpt"
+configure_tree
+check "nor configured with it" version_is 'no git'
 summary

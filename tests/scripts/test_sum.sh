@@ -1,24 +1,15 @@
 #!/bin/sh
-# test_sum.sh -- the audit adds the replicas of a bucket once more, by plain loops: a change of their sum that is made
-# where ranks meet is found and named, also with one rank. A change of a replica's gradient before it enters the tree
-# is none of its business.
-. tests/lib.sh
+# test_sum.sh -- the audit finds and names a change of the sum of replicas, and none before it.
+. tests/cases.sh
 train=$faulty
-job="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 512 --lr 3e-3
-     --warmup-steps 2 --data tests/golden/lines.txt --steps 6 --eval-every 0 --save-every 3 --sample-every 0
-     --timeout 30"
-steps=$job
+steps="$eight --steps 6 --save-every 3 --timeout 30 $mute"
 says='step 4\]: .*: rank [0-9]*: the sum of the replicas. gradients of [a-z0-9._]*: element [0-9]+ of the arena is .*, '
 meets() { echo "LOCKSTEP_FAULT=rank=$1,step=$2,at=$3,do=$4"; }
 
 job="$steps --audit-every 1"
 check "a good run has nothing to say" run one $train --np 1
-like_one np_2 $train --np 2
-like_one np_8 $train --np 8
-like_one overlap env LOCKSTEP_BUCKET_UNITS=3 $train --np 4 --overlap on
 like_one on_hosts on_hosts 4 2 $train
 job="$steps --audit-every 4"
-like_one an_audit_now_and_then $train --np 4
 
 for np in 1 2 4; do
     expect "--np $np: what rank 0 changes where ranks meet is named" 80 "$says" \

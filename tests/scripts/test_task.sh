@@ -1,7 +1,6 @@
 #!/bin/sh
-# test_task.sh -- multiple-choice questions by eval: the same answers for any number of ranks and any batch, right ones
-# where they can be known, and errors that name file, line and field.
-. tests/lib.sh
+# test_task.sh -- multiple-choice questions by eval: the same answers for any ranks and batch; errors with place.
+. tests/cases.sh
 text='{"text": "the sky is blue and the grass is green"}'
 for i in $(seq 60); do echo "$text"; done >"$tmp/text.jsonl"
 {
@@ -13,8 +12,8 @@ for i in $(seq 60); do echo "$text"; done >"$tmp/text.jsonl"
     printf '{"ctx": "%0400d the sky is", "endings": ["blue", "green"], "label": 1}\n' 7
 } >"$tmp/colours.jsonl"
 shape="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --sample-every 0"
-job="$shape --total-batch-size 512 --replicas 4 --steps 120 --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl
-    --eval-every 60 --eval-steps 2 --save-every 120 --device cpu --dtype fp32"
+job="$shape --total-batch-size 512 --replicas 4 --steps 120 --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl"
+job="$job --eval-every 60 --eval-steps 2 --save-every 120 --device cpu --dtype fp32"
 answers='acc [0-9.]* acc_norm 0\.9[0-9]* \+- [0-9.]* \(20, chance 0\.4[0-9]*\)'
 check "a model" $train $job --out-dir "$tmp/one"
 expect "eval asks" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl"
@@ -22,8 +21,6 @@ asks() { $train eval "$tmp/one" --task "$@" | sed 's/^[a-z]* //'; }
 for np in 2 4; do
     check "--np $np gives the same" test "$(asks "$tmp/colours.jsonl")" = "$(asks "$tmp/colours.jsonl" --np $np)"
 done
-expect "none while training" 2 'task.*eval OUT' $train $job --task "$tmp/colours.jsonl" --out-dir "$tmp/none"
-check "before a run begins" test ! -e "$tmp/none/metrics.jsonl"
 { printf '\357\273\277[\n'; sed '$!s/$/,/' "$tmp/colours.jsonl"; echo ']'; } >"$tmp/list.json"
 check "a list of questions is the same" test "$(asks "$tmp/list.json")" = "$(asks "$tmp/colours.jsonl")"
 for b in 1 3 64; do
@@ -85,7 +82,6 @@ marked() { printf '\357\273\277the sky' | $train sample "$tmp/one" --prompt - --
 check "a byte order mark is no prompt" marked
 expect "a stride too long" 2 'less than the context of 64' $of --perplexity --stride 64
 expect "a stride alone" 0 '^perplexity' $of --stride 8
-expect "none while training" 2 'eval OUT' $train --perplexity
 expect "the loss by two ranks" 0 "$($of | sed 's/ .*//') loss" $of --np 2
 check "is that of one" test "$($of)" = "$($of --np 2)"
 
@@ -102,7 +98,7 @@ bad "a delimiter that is no text" 'delimiter: got 1' '{"ctx": "a", "endings": ["
 bad "no JSON" 'byte' 'blue'
 echo '[{"ctx": "a", "endings": ["b", "c"], "label": 0}, {"ctx": "a", "label": 0}]' >"$tmp/list.json"
 expect "a record of a list" 65 'list.json: record 2: endings' $train eval "$tmp/one" --task "$tmp/list.json"
-lines="--steps 1 --total-batch-size 128 --data tests/golden/lines.txt"
+lines="--steps 1 --total-batch-size 128 $on_lines"
 check "a model of one text" $train $shape $lines --tokenizer bpe:300 --out-dir "$tmp/text"
 echo '{"ctx": "", "endings": ["e", "t"], "label": 0}' >"$tmp/bare.jsonl"
 expect "nothing before an ending of one token" 65 'line 1: ctx' $train eval "$tmp/text" --task "$tmp/bare.jsonl"

@@ -1,10 +1,9 @@
 #!/bin/sh
-# test_tensorboard.sh -- build/tensorboard: one event file beside metrics.jsonl, also after kills, resumes and --force.
-# tests/unit/test_tensorboard.cpp reads its bytes; tests/long/test_tensorboard.sh has readers of others.
-. tests/lib.sh
+# test_tensorboard.sh -- build/tensorboard makes one event file beside metrics.jsonl, after kills and resumes too.
+. tests/cases.sh
 train=$faulty
-job="--layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 128 --data tests/golden/lines.txt
-    --eval-steps 2 --sample-every 0 --save-every 4 --steps 12 --out-dir $tmp/run"
+shape="--layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 128 $on_lines"
+job="$shape --eval-steps 2 --sample-every 0 --save-every 4 --steps 12 --out-dir $tmp/run"
 files() { ls -s "$tmp/run" | grep -c '[1-9][0-9]* events.out.tfevents.[0-9]\{10\}\.lockstep'; }     # not empty
 one_file() { [ "$(files)" -eq 1 ] && [ "$(ls "$tmp/run" | wc -l)" -eq "${1:-4}" ]; }   # with ckpt, config, metrics
 # How often a text is in the file: each step has one train/loss, each evaluation one val/loss.

@@ -1,6 +1,5 @@
 #!/bin/sh
-# test_tour.sh -- docs/tour.md: its numbers and pictures are what the programs print, and what it says of a first run
-# can be looked up in it.
+# test_tour.sh -- docs/tour.md: its numbers and pictures are what the programs print.
 . tests/lib.sh
 page=docs/tour.md
 mkdir "$tmp/docs"
