@@ -1,4 +1,5 @@
 // test_data.cpp -- every format and every refusal of --data, the cut of the validation part, vocabularies, the loader.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
@@ -249,10 +250,8 @@ TEST(token_beyond_the_vocabulary) {
 
 // All that this process has read from files so far; 0 where the kernel does not say.
 static uint64_t bytes_read() {
-    const std::string io = read_kernel_file("/proc/self/io");
-    uint64_t n = 0;
-    for (std::string_view rest = io; !rest.empty();)
-        if (std::string_view line = next_word(&rest, '\n'); next_word(&line, ' ') == "rchar:") parse_whole(line, &n);
+    unsigned long n = 0;
+    std::sscanf(read_kernel_file("/proc/self/io").c_str(), "rchar: %lu", &n);
     return n;
 }
 
@@ -266,27 +265,23 @@ TEST(huge_shards) {
         const std::string header = array ? npy_of("<u2", n, "") : "";
         const std::string path = f.add(array ? "a.npy" : "a.bin", header);
         if (truncate(path.c_str(), off_t(header.size() + 2 * n)) != 0) SKIP("no sparse files of 8 GB here");
-        FILE* file = std::fopen(path.c_str(), "r+b");
+        const Descriptor file(open(path.c_str(), O_WRONLY));
         for (const uint64_t m : marks) {
             const uint16_t token = uint16_t(m % 40000 + 1);
-            EXPECT(fseeko(file, off_t(header.size() + 2 * m), SEEK_SET) == 0 &&
-                       std::fwrite(&token, 2, 1, file) == 1);
+            EXPECT_EQ(pwrite(file.fd, &token, 2, off_t(header.size() + 2 * m)), 2);
         }
-        EXPECT_EQ(std::fclose(file), 0);
         const uint64_t before = bytes_read();
         const Dataset d = open_whole(path, Tokenizer(), 8);
         EXPECT(bytes_read() - before < 3ull << 30, "opening read %g GB", double(bytes_read() - before) * 1e-9);
         EXPECT(d.tokens == n && d.samples == (n - 1) / 8, "%llu tokens", (unsigned long long)d.tokens);
+        int x[8], y[8];
         for (const uint64_t m : marks) {
-            int x[8], y[8];
             d.sample(std::min(m / 8, d.samples - 1), x, y, 50257);
             const int got = m / 8 == d.samples ? y[7] : x[m % 8];  // the last mark is the last target of all
             EXPECT(got == int(m % 40000 + 1), "token %llu is %d", (unsigned long long)m, got);
         }
         const Data split = open_one(path, 8);
-        EXPECT(split.train.tokens == n / 10 * 9 + n % 10 * 9 / 10 &&
-                   split.train.tokens + split.val.tokens == n);
-        int x[8], y[8];
+        EXPECT(split.train.tokens == n / 10 * 9 + n % 10 * 9 / 10 && split.train.tokens + split.val.tokens == n);
         split.val.sample(split.val.samples - 1, x, y, 50257);
     }
 }
@@ -307,9 +302,7 @@ TEST(text_is_cut_at_a_character) {
     EXPECT(nine_tenths("") == 0 && nine_tenths("a") == 0 && nine_tenths("0123456789") == 9, "short");
     std::string text;
     for (int i = 0; i < 100; i++) text += i % 3 == 0 ? "\xe6\x97\xa5" : i % 3 == 1 ? "\xc3\xa9" : "x";
-    size_t want = 0;
-    for (int i = 0; i < 90; i++) want += i % 3 == 0 ? 3 : i % 3 == 1 ? 2 : 1;
-    EXPECT_EQ(nine_tenths(text), want);
+    EXPECT_EQ(nine_tenths(text), 30 * (3 + 2 + 1));
     std::string large = random_text(1000000);  // beyond the blocks that are counted as a whole
     EXPECT_EQ(nine_tenths(large), 900000);
     large += std::string(100000, '\x80');  // continuation bytes are no characters
@@ -321,21 +314,19 @@ TEST(text_names_and_kinds) {
     const std::string text = random_text(100);
     for (const char* name : {"a.txt", "README", "code.cpp", "A.TXT", ".hidden"})
         EXPECT(open_one(f.add(name, text)).train.tokens == 90, "%s", name);
-    expect_error(kExitNoInput, "nothing.txt: no file is there", [&] { open_one(f / "nothing.txt"); });
     const Refusals few = {{"", "got 0 training tokens, want at least 5"}, {"x", "got 0 training tokens"},
                           {"abcde", "got 4 training tokens"},
                           {"0123456789abcd", "got 2 validation tokens, want at least 5"}};
     expect_refusals(kExitBadContent, few, [&](const std::string& text) { open_one(f.add("c.txt", text)); });
-    TextOptions o = options_for(f / "c.txt");
-    EXPECT_EQ(open_text(o, false).val.samples, 0);
-    o.data = f.path + "/nothing.txt";
-    expect_error(kExitNoInput, "nothing.txt", [&] { open_text(o); });
+    EXPECT_EQ(open_text(options_for(f / "c.txt"), false).val.samples, 0);
+    EXPECT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
+    Refusals none = {{"nothing.txt", "nothing.txt: no file is there"},
+                     {"pipe", "pipe: got something else, want a regular file"}};
     if (getuid() != 0) {
         chmod(f.add("d.txt", text).c_str(), 0);
-        expect_error(kExitNoInput, "Permission denied", [&] { open_one(f / "d.txt"); });
+        none.push_back({"d.txt", "Permission denied"});
     }
-    EXPECT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
-    expect_error(kExitNoInput, "pipe: got something else, want a regular file", [&] { open_one(f / "pipe"); });
+    expect_refusals(kExitNoInput, none, [&](const std::string& name) { open_one(f / name); });
 }
 
 static std::vector<int> joined(const std::vector<std::string>& documents) {
@@ -650,25 +641,23 @@ TEST(bpe_of_the_training_part) {
 TEST(chunks_give_the_same_tokens) {
     const Folder f;
     std::string text;
-    for (int i = 0; i < 400; i++)
-        text += i % 5 == 0   ? "don't  stop \n\n"
-                : i % 5 == 1 ? "\xe6\x97\xa5\xe6\x9c\xac \xe8\xaa\x9e\n"
-                : i % 5 == 2 ? "na\xc3\xafve 12345!? \t x"
-                : i % 5 == 3 ? "\xe3\x80\x80 \xc2\xa0 \xe2\x80\x83 wide"
-                             : "we'll \r\n 'tis\xff \xf0\x9f\x98\x80 ";
+    const char* const parts[] = {"don't  stop \n\n", "\xe6\x97\xa5\xe6\x9c\xac \xe8\xaa\x9e\n",
+                                 "na\xc3\xafve 12345!? \t x", "\xe3\x80\x80 \xc2\xa0 \xe2\x80\x83 wide",
+                                 "we'll \r\n 'tis\xff \xf0\x9f\x98\x80 "};
+    for (int i = 0; i < 400; i++) text += parts[i % 5];
     const std::string_view view = text;
     const Tokenizer bpe = tokenizer_open("bpe:310", &view);
     std::vector<int> whole;
     bpe.encode(text, &whole);
     for (size_t want : {1, 2, 3, 7, 50, 1000}) {  // chunks of whole pieces, as open_data encodes them
-        std::vector<int> parts;
+        std::vector<int> tokens;
         for (std::string_view rest = text; !rest.empty();) {
             size_t n = 0;
             while (n < rest.size() && n < want) n += splits[0].next_piece(rest.substr(n));
-            bpe.encode(rest.substr(0, n), &parts);
+            bpe.encode(rest.substr(0, n), &tokens);
             rest.remove_prefix(n);
         }
-        EXPECT(parts == whole, "chunks of %zu", want);
+        EXPECT(tokens == whole, "chunks of %zu", want);
     }
     const std::string large = random_text(5 << 20);  // more than a chunk of open_data
     const Opened data = open_one(f.add("large.txt", large), 8, "bpe:300");
@@ -764,26 +753,24 @@ TEST(shards_are_held_to_the_manifest) {
     for (int i = 0; i < 3; i++) {
         const std::string name = format("train_%06d.bin", i), shard = llmc(counting(50, size_t(i)));
         f.add(name, shard);
-        listed.push_back(JsonLine().add("file", name).add("tokens", 50).add("crc32c", crc32c(0, shard.data(),
-                                                                                             shard.size())).text());
+        const uint32_t crc = crc32c(0, shard.data(), shard.size());
+        listed.push_back(JsonLine().add("file", name).add("tokens", 50).add("crc32c", crc).text());
     }
     f.add("tokenizer.json", tokenizer_byte().to_json());
     const auto manifest = [&](int vocabulary) {
         const std::string shards = JsonLine().raw("shards", "[" + join(listed, ",") + "]").text();
         f.add("manifest.json", JsonLine().add("vocab_size", vocabulary).raw("train", shards).text());
     };
-    const auto open = [&](const char* path = "") { return open_one(f.path + path); };
     const auto refused = [&](const char* part, const char* path = "") {
-        expect_error(kExitBadContent, part, [&] { open(path); });
-        if (std::string(path).empty())
-            expect_error(kExitBadContent, part, [&] { open_whole(f.path, tokenizer_byte(), 4); });
+        expect_error(kExitBadContent, part, [&] { open_one(f.path + path); });
+        expect_error(kExitBadContent, part, [&] { open_whole(f.path + path, tokenizer_byte(), 4); });
     };
     const std::string second = f.path + "/train_000001.bin", good = read_file(second);
     f.add("prep.json", "{}");
     refused("a part of the shards, want all");
     unlink((f / "prep.json").c_str());
     manifest(257);
-    EXPECT(open().train.tokens == 135 && open("/train_000001.bin").train.tokens == 45, "whole, and a shard of it");
+    EXPECT(open_one(f.path).train.tokens == 135 && open_one(second).train.tokens == 45, "whole, and a shard of it");
     for (const size_t at : {1024ul, 1100ul, 1123ul}) {
         std::string other = good;
         other[at] = char(other[at] ^ 1);
@@ -800,9 +787,9 @@ TEST(shards_are_held_to_the_manifest) {
     refused("train_000007.bin: got a file that manifest.json does not list");
     unlink((f / "train_000007.bin").c_str());
     manifest(300);
-    expect_error(kExitBadContent, "tokenizer.json: got 257 tokens, want 300", [&] { open(); });
+    expect_error(kExitBadContent, "tokenizer.json: got 257 tokens, want 300", [&] { open_one(f.path); });
     f.add("manifest.json", "{\"name\":\"of another program\"}");
-    open();
+    open_one(f.path);
     for (int i = 0; i < 3; i++) unlink((f.path + format("/train_%06d.bin", i)).c_str());
     manifest(257);
     refused("train_000000.bin: it is missing");
@@ -836,35 +823,31 @@ TEST(damaged_folders) {
     const std::string folder = prepare(options_for(f.add("a.txt", random_text(1000))), f.path + "/cache", [] {});
     const std::string manifest = folder + "/manifest.json", good = read_file(manifest);
     EXPECT_EQ(read_data(folder, 4).train.tokens, 900);
-    const auto refused = [&](const char* key, const std::string& value, const char* part) {
-        const Row row(key + value);
-        const size_t at = good.find(key), from = at + std::string(key).size();
-        std::string bad = good;
-        bad.replace(from, good.find_first_of(",}", from) - from, value);
-        write_file_atomic(manifest, bad);
-        expect_error(kExitBadContent, part, [&] { read_data(folder, 4); });
-        write_file_atomic(manifest, good);
-    };
     const std::string most = "18446744073709551615";
-    const struct { const char* key; std::vector<std::string> values; const char* part; } rows[] = {
+    const struct { std::string key; std::vector<std::string> values; const char* part; } rows[] = {
         {"\"tokens\":", {"0", "1001", "9223372036854775808", most}, "tokens.bin: got 1,000 tokens"},
         {"\"begin\":", {most}, "tokens.bin: got 1,000 tokens"}, {"\"offset\":", {most}, "tokens.bin: got 0 tokens"},
         {"\"width\":", {"0", "1", "3", most}, "width"},
         {"\"vocab_size\":", {"1000000000"}, "vocab_size: got 1000000000, want 257"},
         {"\"shards\":[", {"1"}, ""}, {"\"hash\":", {"7"}, "hash"}};
+    Refusals bad = {{good.substr(0, good.size() / 2), "manifest.json: byte"}};
     for (const auto& [key, values, part] : rows)
-        for (const std::string& value : values) refused(key, value, part);
-    const std::string cut = good.substr(0, good.size() / 2);
-    write_file_atomic(manifest, cut);
-    expect_error(kExitBadContent, "manifest.json: byte", [&] { read_data(folder, 4); });
-    write_file_atomic(manifest, good);
+        for (const std::string& value : values) {
+            const size_t from = good.find(key) + key.size();
+            bad.push_back({std::string(good).replace(from, good.find_first_of(",}", from) - from, value), part});
+        }
+    expect_refusals(kExitBadContent, bad, [&](const std::string& text) {
+        put(manifest, text);
+        read_data(folder, 4);
+    });
+    put(manifest, good);
     for (const std::string& entry : list_directory(folder))
         for (const char* name : {"tokens.bin", "bytes.bin"})
             if (const std::string path = folder + "/" + entry + "/" + name; file_exists(path)) {
                 const std::string whole = read_file(path);
-                EXPECT_EQ(truncate(path.c_str(), off_t(whole.size() - 1)), 0);
+                put(path, whole.substr(0, whole.size() - 1));
                 expect_error(kExitBadContent, name, [&] { read_data(folder, 4); });
-                f.add("cache/" + entry + "/" + name, whole);
+                put(path, whole);
             }
     EXPECT_EQ(read_data(folder, 4).train.tokens, 900);
 }
@@ -873,33 +856,28 @@ TEST(data_that_change_during_a_run) {
     const Folder f;
     const auto bytes = [](size_t first) { return raw(counting(500, first)); };
     const std::string path = f.add("a.bin", bytes(0)), other = f.add("b.bin", bytes(0));
-    const auto write = [](const std::string& to, const std::string& content) {  // in place
-        FILE* const file = fopen(to.c_str(), "r+");
-        EXPECT(fwrite(content.data(), 1, content.size(), file) == content.size() && fclose(file) == 0, "write");
-    };
     for (const std::string& changed : {path, other}) {
         const Opened data = open_one(path, 4, "", other);
         const Dataset& part = changed == path ? data.train : data.val;
         check_unchanged(part);
         chmod(changed.c_str(), 0600);
-        write(changed, bytes(0));                               // other times, the same content
+        put(changed, bytes(0));                                 // other times, the same content
         check_unchanged(part);
         write_file_atomic(changed + ".new", bytes(7));
         rename(changed.c_str(), (changed + ".old").c_str());
         rename((changed + ".new").c_str(), changed.c_str());    // the open file stays what it was
         check_unchanged(part);
         rename((changed + ".old").c_str(), changed.c_str());
-        write(changed, bytes(1));
+        put(changed, bytes(1));                                 // in place
         expect_error(kExitBadContent, changed + ": it has changed while the run reads it",
                      [&] { check_unchanged(part); });
-        write(changed, bytes(0));
+        put(changed, bytes(0));
         truncate(changed.c_str(), 998);
         const Opened shorter = open_one(path, 4, "", other);
         truncate(changed.c_str(), 500);
         const Dataset& cut = changed == path ? shorter.train : shorter.val;
         expect_error(kExitBadContent, changed + ": byte", [&] { check_unchanged(cut); });
-        truncate(changed.c_str(), 0);
-        write(changed, bytes(0));
+        put(changed, bytes(0));
     }
     check_unchanged(open_one(f.add("a.txt", random_text(1000))).train);   // a text is in memory
 }
@@ -969,27 +947,26 @@ static Sampler sampler_of(const Dataset& d, bool torch, int B, int G, int R) {
 TEST(loader_gives_what_the_sampler_says) {
     const Folder f;
     const Opened data = open_one(f.add("a.bin", raw(counting(500))), 7);  // 64 samples: 20 steps are many epochs
-    const int B = 3, G = 8;
+    const size_t B = 3, T = 7;
+    const int G = 8;
     for (bool torch : {false, true})
         for (int W : {1, 2, 4, 8})
             for (int rank = 0; rank < W; rank++) {
                 const Sampler sampler = sampler_of(data.train, torch, B, G, 8);
                 const int begin = rank * G / W, end = begin + G / W;
                 BatchLoader loader(data.train, sampler, data.vocab_size, begin, end, uint64_t(W));
-                std::vector<int> x(7), y(7);
+                const auto expect_batch = [&](const BatchLoader::Batch& got, uint64_t step, int micro_batch) {
+                    std::vector<int> x(B * T), y(B * T);
+                    for (size_t b = 0; b < B; b++)
+                        data.train.sample(sampler.index(step, micro_batch, int(b)), &x[b * T], &y[b * T], 1 << 30);
+                    EXPECT(got.tokens == x && got.targets == y, "W %d, step %d, micro_batch %d", W, int(step),
+                           micro_batch);
+                };
                 for (uint64_t step = uint64_t(W); step < uint64_t(W) + 20; step++)
                     for (int micro_batch = begin; micro_batch < end; micro_batch++) {
-                        const BatchLoader::Batch& batch = loader.next();
-                        for (int b = 0; b < B; b++) {
-                            data.train.sample(sampler.index(step, micro_batch, b), x.data(), y.data(), data.vocab_size);
-                            EXPECT(std::equal(x.begin(), x.end(), batch.tokens.begin() + b * 7) &&
-                                       std::equal(y.begin(), y.end(), batch.targets.begin() + b * 7),
-                                   "W %d, step %d, micro_batch %d", W, int(step), micro_batch);
-                        }
+                        expect_batch(loader.next(), step, micro_batch);
                         const int other = (micro_batch + 1) % G;    // for the audit, while the thread runs
-                        const BatchLoader::Batch audit = loader.micro_batch(step, other);
-                        data.train.sample(sampler.index(step, other, B - 1), x.data(), y.data(), data.vocab_size);
-                        EXPECT(std::equal(x.begin(), x.end(), audit.tokens.end() - 7), "audit");
+                        expect_batch(loader.micro_batch(step, other), step, other);
                     }
             }
 }
