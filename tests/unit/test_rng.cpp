@@ -1,6 +1,7 @@
 // test_rng.cpp -- the random numbers and the learning-rate schedule: the two pure functions of the step that every rank
 // evaluates for itself.
-#include <algorithm>
+#include <array>
+#include <set>
 #include "src/base/numbers.h"
 #include "src/options/options.h"
 #include "tests/test.h"
@@ -9,22 +10,14 @@
 
 // The vectors for philox4x32-10 in kat_vectors of Random123, the library published with the paper.
 TEST(philox_known_answers) {
-    const struct { uint32_t counter[4], key[2], want[4]; } vectors[] = {
-        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
-    for (const auto& v : vectors) {
-        const Random4 got = philox(v.counter[0], v.counter[1], v.counter[2], v.counter[3], v.key[0], v.key[1]);
-        for (int i = 0; i < 4; i++) EXPECT(got.v[i] == v.want[i], "word %d is %08x, want %08x", i, got.v[i], v.want[i]);
-    }
-}
-
-// Runs and checkpoints depend on where each part of the key stands in the counter: this may never change.
-TEST(random4_layout) {
-    const Random4 got = random4({0x299f31d0a4093822u, 0x85a3, 0x13198a2e, 0x03707344}, 0x08d3243f6a88u);
-    const uint32_t want[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};  // the third vector above
-    for (int i = 0; i < 4; i++) EXPECT(got.v[i] == want[i], "word %d is %08x, want %08x", i, got.v[i], want[i]);
+    using Words = std::array<uint32_t, 4>;
+    const auto words = [](const Random4& r) { return std::to_array(r.v); };
+    const Words pi = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+    EXPECT_EQ(words(philox(0, 0, 0, 0, 0, 0)), Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+    EXPECT_EQ(words(philox(~0u, ~0u, ~0u, ~0u, ~0u, ~0u)), Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    EXPECT_EQ(words(philox(0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0)), pi);
+    // Runs and checkpoints depend on where each part of the key stands in the counter: this may never change.
+    EXPECT_EQ(words(random4({0x299f31d0a4093822u, 0x85a3, 0x13198a2e, 0x03707344}, 0x08d3243f6a88u)), pi);
 }
 
 TEST(uniform01_range) {
@@ -85,83 +78,69 @@ TEST(streams_are_independent) {
 
 // No two (key, block) pairs share a counter: 64 bits of each differ, indices above 2^32 included.
 TEST(no_repeats) {
-    std::vector<uint64_t> seen;
+    std::set<uint64_t> seen;
+    size_t n = 0;
     for (const uint32_t purpose : {1u, 2u, 3u, 4u, 0xffu, 0x100u, 0x101u, 0xffffu})
         for (uint32_t step = 0; step < 8; step++)
             for (uint32_t micro_batch = 0; micro_batch < 8; micro_batch++)
                 for (const uint64_t base : {uint64_t(0), uint64_t(1) << 32, (uint64_t(1) << 48) - 16})
-                    for (uint64_t i = 0; i < 16; i++) {
+                    for (uint64_t i = 0; i < 16; i++, n++) {
                         const Random4 r = random4({7, purpose, step, micro_batch}, base + i);
-                        seen.push_back(uint64_t(r.v[0]) << 32 | r.v[1]);
+                        seen.insert(uint64_t(r.v[0]) << 32 | r.v[1]);
                     }
-    const size_t n = seen.size();
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    EXPECT(seen.size() == n, "%zu of %zu are repeats", n - seen.size(), n);
+    EXPECT_EQ(seen.size(), n);
 }
 
 // ------------------------------------------------------------------------------------------------------ schedule.cpp
 
-static double schedule_fraction(const std::string& kind, int64_t step, int64_t steps, int64_t warmup, double floor) {
+static double fraction(const std::string& kind, int64_t step, int64_t steps, int64_t warmup, double floor) {
     Options o;
     o.schedule = kind;
     o.steps = steps, o.warmup_steps = warmup, o.final_lr_frac = floor;
     return schedule_fraction(o, step);
 }
-static void expect_fraction(double got, double want, const char* what) {
-    EXPECT(std::fabs(got - want) <= 1e-12, "%s: got %.17g, want %.17g", what, got, want);  // double, but for rounding
+// The fraction is `want`, but for rounding in double.
+static void expect_fraction(const std::string& kind, int64_t step, int64_t steps, int64_t warmup, double floor,
+                            double want, double tolerance = 1e-12) {
+    const double got = fraction(kind, step, steps, warmup, floor);
+    EXPECT(std::fabs(got - want) <= tolerance, "%s, step %lld of %lld, warm-up %lld: got %.17g, want %.17g",
+           kind.c_str(), (long long)step, (long long)steps, (long long)warmup, got, want);
 }
 
-TEST(warmup) {
+TEST(schedules) {
     for (const std::string kind : {"cosine", "linear", "constant", "wsd"}) {
-        expect_fraction(schedule_fraction(kind, 0, 100, 10, 0.1), 0.1, "the first of 10 warm-up steps");
-        expect_fraction(schedule_fraction(kind, 4, 100, 10, 0.1), 0.5, "the fifth");
-        expect_fraction(schedule_fraction(kind, 9, 100, 10, 0.1), 1, "the last");
-        expect_fraction(schedule_fraction(kind, 0, 100, 1, 0.1), 1, "the only one");
-        EXPECT(schedule_fraction(kind, 0, 100, 0, 0.1) > 0.9, "no warm-up: got %g",
-               schedule_fraction(kind, 0, 100, 0, 0.1));
-    }
-}
-
-TEST(last_step_reaches_the_floor) {
-    const struct { int64_t steps, warmup; } runs[] = {
-        {1, 0}, {2, 1}, {3, 0}, {7, 0}, {100, 10}, {1000, 999}, {19073, 700}, {5000000000, 1}};
-    for (const std::string kind : {"cosine", "linear", "constant", "wsd"})
-        for (const auto& r : runs)
+        expect_fraction(kind, 0, 100, 10, 0.1, 0.1);        // the first of 10 warm-up steps
+        expect_fraction(kind, 4, 100, 10, 0.1, 0.5);
+        expect_fraction(kind, 9, 100, 10, 0.1, 1);
+        expect_fraction(kind, 0, 100, 1, 0.1, 1);
+        EXPECT(fraction(kind, 0, 100, 0, 0.1) > 0.9, "no warm-up: got %g", fraction(kind, 0, 100, 0, 0.1));
+        const std::pair<int64_t, int64_t> runs[] = {    // steps, warm-up
+            {1, 0}, {2, 1}, {3, 0}, {7, 0}, {100, 10}, {1000, 999}, {19073, 700}, {5000000000, 1}};
+        for (const auto& [steps, warmup] : runs)
             for (const double floor : {0.0, 0.1, 1.0}) {
                 const double want = kind == "constant" ? 1 : floor;
-                const std::string what =
-                    format("%s, %lld steps, warm-up %lld", kind.c_str(), (long long)r.steps, (long long)r.warmup);
                 // 5e9 steps: the position in the decay is a difference of numbers of 10 digits
-                const double got = schedule_fraction(kind, r.steps - 1, r.steps, r.warmup, floor);
-                EXPECT(std::fabs(got - want) <= 1e-9, "%s: got %.12g, want %g", what.c_str(), got, want);
-                expect_fraction(schedule_fraction(kind, r.steps + 5, r.steps, r.warmup, floor), want, "after the end");
+                expect_fraction(kind, steps - 1, steps, warmup, floor, want, 1e-9);
+                expect_fraction(kind, steps + 5, steps, warmup, floor, want);
             }
-}
-
-TEST(shapes) {
-    // steps 110, warm-up 10: u = (s - 9) / 100
-    expect_fraction(schedule_fraction("cosine", 59, 110, 10, 0.1), 0.55, "cosine half way");
-    expect_fraction(schedule_fraction("cosine", 34, 110, 10, 0), 0.5 * (1 + std::sqrt(0.5)), "cosine after a quarter");
-    expect_fraction(schedule_fraction("linear", 59, 110, 10, 0.1), 0.55, "linear half way");
-    expect_fraction(schedule_fraction("linear", 34, 110, 10, 0), 0.75, "linear after a quarter");
-    expect_fraction(schedule_fraction("constant", 59, 110, 10, 0.1), 1, "constant");
-    // the last fifth of 100 steps: steps 80 to 99
-    expect_fraction(schedule_fraction("wsd", 79, 100, 10, 0), 1, "wsd before its decay");
-    expect_fraction(schedule_fraction("wsd", 80, 100, 10, 0), 0.95, "wsd's first step down");
-    expect_fraction(schedule_fraction("wsd", 89, 100, 10, 0.2), 0.6, "wsd half way down");
-}
-
-TEST(never_rises_after_warmup) {
-    for (const std::string kind : {"cosine", "linear", "constant", "wsd"}) {
         double before = 1;
-        for (int64_t s = 5; s < 60; s++) {
-            const double now = schedule_fraction(kind, s, 60, 5, 0.1);
+        for (int64_t s = 5; s < 60; s++) {      // it never rises after the warm-up
+            const double now = fraction(kind, s, 60, 5, 0.1);
             EXPECT(now <= before && now >= 0.1 - 1e-12, "%s: step %lld has %.17g after %.17g", kind.c_str(),
                    (long long)s, now, before);
             before = now;
         }
     }
+    // steps 110, warm-up 10: u = (s - 9) / 100; half way, and after a quarter
+    expect_fraction("cosine", 59, 110, 10, 0.1, 0.55);
+    expect_fraction("cosine", 34, 110, 10, 0, 0.5 * (1 + std::sqrt(0.5)));
+    expect_fraction("linear", 59, 110, 10, 0.1, 0.55);
+    expect_fraction("linear", 34, 110, 10, 0, 0.75);
+    expect_fraction("constant", 59, 110, 10, 0.1, 1);
+    // the last fifth of 100 steps: steps 80 to 99
+    expect_fraction("wsd", 79, 100, 10, 0, 1);
+    expect_fraction("wsd", 80, 100, 10, 0, 0.95);
+    expect_fraction("wsd", 89, 100, 10, 0.2, 0.6);
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }
