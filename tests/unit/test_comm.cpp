@@ -78,6 +78,12 @@ int free_port() {
     return port;
 }
 
+World world_of(int rank, int size, const std::string& job) {
+    World w;
+    w.rank = rank, w.size = size, w.job = job;
+    return w;
+}
+
 // A rank that `find` describes meets the others and does that. The exit code.
 int be_rank(const std::function<void(World*)>& find, double timeout, const std::function<void(Comm*)>& body) {
     World world;
@@ -101,10 +107,7 @@ int be_rank(const std::function<void(World*)>& find, double timeout, const std::
 
 int run_rank(const Job& job, int rank, const std::string& name, int port) {
     const auto find = [&](World* w) {
-        w->rank = rank;
-        w->size = job.shape.ranks();
-        w->job = name;
-        w->launcher = "test";
+        *w = world_of(rank, job.shape.ranks(), name);
         if (job.shape.hosts > 1) {
             w->master_addr = "127.0.0.1";
             w->master_port = port;
@@ -248,11 +251,13 @@ void check_shared(Comm* c) {
         EXPECT(first[i] == int(i) * 3 + c->host, "shared memory at %zu: got %d", i, first[i]);
     comm_local_barrier(c);
     std::atomic<int>* turns = reinterpret_cast<std::atomic<int>*>(second);
+    const double start = now_seconds();
     for (int i = 0; i < 500; i++) {
         *turns += 1;
         comm_local_barrier(c);
         EXPECT(*turns >= (i + 1) * c->local_size, "barrier %d let a rank through", i);
     }
+    EXPECT(now_seconds() - start < 10, "500 barriers took %g s", now_seconds() - start);
 }
 
 // Uneven cuts, empty parts, and parts far larger than a socket's buffer in both directions at once.
@@ -298,12 +303,21 @@ void check_all(Comm* c) {
 }
 
 TEST(everything) {
-    for (const Shape s : {Shape{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 8}, {2, 1}, {2, 2}, {4, 1}, {3, 2}}) {
-        const auto body = [s](Comm* c) {
-            EXPECT(c->hosts == s.hosts && c->local_size == s.local, "%d hosts of %d", c->hosts, c->local_size);
+    struct Case { Job job; Shape found; };
+    std::vector<Case> cases;
+    for (const Shape s : {Shape{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 8}, {2, 1}, {2, 2}, {4, 1}, {3, 2}})
+        cases.push_back({{.shape = s}, s});
+    // A rank in each of several containers on one host: the network's namespace alone is shared.
+    const auto ids = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank < 2 ? "a" : "b", 1); };
+    cases.push_back({{.shape = {1, 4}, .before = ids}, {2, 2}});
+    const auto secret = [](int, World*) { setenv("LOCKSTEP_SECRET", "right", 1); };
+    cases.push_back({{.shape = {2, 1}, .before = secret}, {2, 1}});
+    for (auto& [job, found] : cases) {
+        job.body = [found = found](Comm* c) {
+            EXPECT(c->hosts == found.hosts && c->local_size == found.local, "%d hosts of %d", c->hosts, c->local_size);
             check_all(c);
         };
-        expect_success({.shape = s, .body = body});
+        expect_success(job);
     }
 }
 
@@ -614,17 +628,6 @@ TEST(an_error_is_told_to_the_next_listener) {
     expect_abort({.shape = {2, 1}, .before = before, .port = port}, 2, "hosts: unequal");
 }
 
-TEST(jobs_that_meet) {
-    const auto containers = [](Comm* c) {       // a rank in each, on one host: the network's namespace alone is shared
-        EXPECT(c->hosts == 2 && c->local_size == 2, "%d of %d", c->hosts, c->local_size);
-        check_all(c);
-    };
-    const auto ids = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank < 2 ? "a" : "b", 1); };
-    expect_success({.shape = {1, 4}, .body = containers, .before = ids});
-    const auto secret = [](int, World*) { setenv("LOCKSTEP_SECRET", "right", 1); };
-    expect_success({.shape = {2, 1}, .body = check_hosts, .before = secret});
-}
-
 TEST(secret_file) {
     const Folder f;
     const std::string path = f.add("secret", "hush\n");
@@ -704,10 +707,7 @@ TEST(ranks_die_with_their_launcher) {
     if (launcher == 0) {
         for (int r = 0; r < 2; r++)
             if (fork() == 0) {
-                World w;
-                w.rank = r;
-                w.size = 2;
-                w.job = name;
+                World w = world_of(r, 2, name);
                 w.dies_with_parent = true;
                 comm_create(w, 60);
                 board[r] = getpid();
@@ -730,28 +730,16 @@ size_t open_descriptors() { return list_directory("/proc/self/fd").size(); }
 TEST(nothing_left_open) {
     const auto body = [](Comm* c) {
         unsetenv("LOCKSTEP_HOST_ID");
-        World w;  // a second job inside the first, again and again
-        w.rank = c->rank;
-        w.size = c->size;
         const size_t before = open_descriptors();
-        for (int i = 0; i < 5; i++) {
-            w.job = format("inner %d %d", int(c->peers[0].pid), i);
-            Comm* inner = comm_create(w, 20);
+        for (int i = 0; i < 5; i++) {       // a second job inside the first, again and again
+            const std::string job = format("inner %d %d", int(c->peers[0].pid), i);
+            Comm* inner = comm_create(world_of(c->rank, c->size, job), 20);
             comm_shared(inner, 100000, "x");
             comm_destroy(inner);
         }
         EXPECT_EQ(open_descriptors(), before);
     };
     for (const Shape s : {Shape{1, 2}, {2, 2}}) expect_success({.shape = s, .body = body});
-}
-
-TEST(barriers_are_quick) {
-    const auto body = [](Comm* c) {
-        const double start = now_seconds();
-        for (int i = 0; i < 2000; i++) comm_local_barrier(c);
-        EXPECT(now_seconds() - start < 40, "2,000 barriers took %g s", now_seconds() - start);
-    };
-    for (const int n : {2, 4, 8}) expect_success({.shape = {1, n}, .body = body});
 }
 
 // -------------------------------------------------------------------------------------------------- the launcher
@@ -811,7 +799,7 @@ int rank_main(const std::vector<std::string>& args) {
         if (mode == "restart") {  // DIR SAVES: saves in the first SAVES attempts, then is killed; succeeds in attempt 2
             const std::string dir = args[1];
             if (comm->rank == 0) give_folder(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-            std::string out_dir, resume;
+            std::string out_dir, resume = "given";
             const bool force = !follow_supervisor(&out_dir, &resume);
             const std::string said = format("%s|%s|%d\n", shown_path(out_dir).c_str(), resume.c_str(), force);
             if (comm->rank == 0) put(dir + "/log", read_file(dir + "/log") + said);
@@ -881,6 +869,7 @@ TEST(np_ignored_hangup) {
     EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
 }
 
+// The run's folder goes before what was named, which may be another run by now, such as runs/last.
 TEST(np_restarts) {
     const Folder dir;
     make_directories(dir / "ckpt");
@@ -894,23 +883,10 @@ TEST(np_restarts) {
     const auto [spent, log1] = run("2", 1);
     const auto [fruitless, log2] = run("0", 9);
     EXPECT(twice.code == 0, "code %d: %s", twice.code, twice.said.c_str());
-    EXPECT_EQ(log, "||1\n" + dir.path + "|auto|0\n" + dir.path + "|auto|0\n");
+    EXPECT_EQ(log, "|given|1\n" + dir.path + "|auto|0\n" + dir.path + "|auto|0\n");
     EXPECT(spent.code == 69 && count_of(log1, "\n") == 2, "code %d: %s", spent.code, log1.c_str());
     EXPECT(fruitless.code == 69 && count_of(log2, "\n") == 2 && has(fruitless.said, "giving up"), "code %d: %s %s",
            fruitless.code, log2.c_str(), fruitless.said.c_str());
-}
-
-// The run's folder goes before what was named, which may be another run by now, such as runs/last.
-TEST(restarted_ranks_go_on) {
-    const auto resume_of = [&](const char* given) {
-        std::string out_dir, resume = given;
-        follow_supervisor(&out_dir, &resume);
-        return out_dir + "|" + resume;
-    };
-    EXPECT(resume_of("") == "|" && resume_of("p") == "|p", "without a supervisor");
-    setenv("LOCKSTEP_OUT_DIR", "d", 1);
-    EXPECT(resume_of("") == "d|auto" && resume_of("p") == "d|auto", "%s", resume_of("p").c_str());
-    unsetenv("LOCKSTEP_OUT_DIR");
 }
 
 TEST(killed_supervisor_takes_its_ranks_along) {
