@@ -1,9 +1,8 @@
 // fuzz.cpp -- libFuzzer against every reader of files and of messages from other processes: tests/fuzz/run.sh builds
 // and runs it.
 //
-//     FUZZ_TARGET=NAME build/fuzz/fuzz CORPUS       a name of the table below; "list" prints them all, with their
-//     readers' sources FUZZ_SEEDS=DIR                                writes the target's seeds there first; all are
-//     read whole, however short other inputs are
+//     FUZZ_TARGET=NAME build/fuzz/fuzz CORPUS    a name of the table below; "list" prints them, and what reads
+//     FUZZ_SEEDS=DIR                             gets the target's seeds first; they are read whole, however long
 //
 // A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows
 // for the file's size, and memory or a descriptor that is left.
@@ -121,9 +120,9 @@ ssize_t __wrap_write(int fd, const void* data, size_t bytes) {
     return inside && fd == 2 ? ssize_t(bytes) : __real_write(fd, data, bytes);
 }
 ssize_t __wrap_getrandom(void* data, size_t bytes, unsigned) {
-    std::memset(data, 0, bytes);
+    std::memset(data, 0, bytes);        // nonces we can answer
     return ssize_t(bytes);
-}  // nonces we can answer
+}
 ssize_t __wrap_recv(int fd, void* out, size_t bytes, int flags) {
     if (fd != kConnection) std::abort();
     const size_t all = std::min(bytes, input.size() - received);
@@ -154,9 +153,9 @@ int __wrap_getpeername(int, sockaddr* address, socklen_t* size) {
 int __wrap_usleep(useconds_t) { return 0; }
 }
 
-// The program's memory, counted; readers have one thread.
-static ptrdiff_t live = 0,
-                 peak = 0;  // bytes of heap since the input began; less than 0 where what was there before is freed
+// The program's memory, counted; readers have one thread. A too large block ends the process.
+// Bytes of heap since the input began; less than 0 where what was there before is freed.
+static ptrdiff_t live = 0, peak = 0;
 void* operator new(size_t bytes) {
     if (bytes > size_t(64) << 20) {
         std::fprintf(stderr, "%zu bytes of heap at once\n", bytes);
@@ -173,9 +172,7 @@ void operator delete(void* p) noexcept {
     std::free(p);
 }
 void* operator new[](size_t bytes) { return operator new(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-    return operator new(bytes);
-}  // the limit above ends the process
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return operator new(bytes); }
 void operator delete(void* p, size_t) noexcept { operator delete(p); }
 void operator delete[](void* p) noexcept { operator delete(p); }
 void operator delete[](void* p, size_t) noexcept { operator delete(p); }
@@ -225,8 +222,6 @@ void model_file(const char* name) {
     read_model_file(name, arena, arena, values.data(), "scratch");
     if (!m.vocabulary.empty()) tokenizer_parse(tokenizer_json_of_gguf(m.split, m.vocabulary, m.begin, name), name);
 }
-void gguf(std::string_view) { model_file("m.gguf"); }
-void llmc(std::string_view) { model_file("m.bin"); }
 // A key that is there counts: no type and no value of it may leave the model with another number.
 void gguf_keys(std::string_view) {
     const std::string text = open_model_file(file("m.gguf")).config_json;
@@ -254,10 +249,6 @@ void merge(std::string_view in) {
     for (const Adapter& a : find_adapters(".", tuned, arena.tensors))
         add_adapter(&values[a.begin], a.rows, 2, tuned.rank, tuned.scale, {a.A, a.B});
 }
-void adapter(std::string_view in) {
-    file("./adapter_config.json", in);
-    read_tuned(".");
-}
 void options(std::string_view in) {
     Options o;
     options_merge_saved(&o, std::string(in), "config.json");
@@ -274,18 +265,20 @@ void state(std::string_view in) {
     j.get_string("data_hash", "state.json");
     json_shown(j.at("best_val", "state.json"));
 }
-void done(std::string_view in) { parse_done(std::string(in), "DONE"); }
-void tokenizer(const char* name) {
-    const Tokenizer t = tokenizer_load(file(name));
-    // Pieces of more than 15 bytes: of shorter ones encode() keeps 2 MB of tokens, which would be most of the work
-    // here.
-    const std::string text =
-        t.kind == Tokenizer::character ? t.bytes[0] : " thethethetheabcabcabc................\xff\xe6\x97";
+std::string there_and_back(const Tokenizer& t, std::string_view text) {
     std::vector<int> ids;
     t.encode(text, &ids);
     std::string decoded;
     for (const int id : ids) decoded += t.bytes[size_t(id)];
-    if (decoded != text) std::abort();
+    return decoded;
+}
+void tokenizer(const char* name) {
+    const Tokenizer t = tokenizer_load(file(name));
+    // Pieces of more than 15 bytes: of shorter ones encode() keeps 2 MB of tokens, which would be most of the work.
+    const std::string text =
+        t.kind == Tokenizer::character ? t.bytes[0] : " thethethetheabcabcabc................\xff\xe6\x97";
+    if (there_and_back(t, text) != text) std::abort();
+    std::vector<int> ids;
     t.encode(text, &ids, {}, true);
     const std::string json = t.to_json();
     parse_json(json, "to_json");
@@ -313,15 +306,9 @@ void encoder(std::string_view in) {
         }
         Tokenizer t = tokenizer_of(split);
         tokenizer_finish(&t);                       // an empty cache
-        std::vector<int> ids;
-        t.encode(in, &ids);
-        std::string decoded;
-        for (const int id : ids) decoded += t.bytes[size_t(id)];
-        if (decoded != (split.nfc ? composed : in)) std::abort();
+        if (there_and_back(t, in) != (split.nfc ? composed : in)) std::abort();
     }
 }
-void tokenizer_json(std::string_view) { tokenizer("t.json"); }
-void vocab_bpe(std::string_view) { tokenizer("t.bpe"); }
 const Tokenizer bytes_as_tokens = tokenizer_byte();
 void samples_of(const Dataset& d) {
     int x[4], y[4];
@@ -333,8 +320,6 @@ void shard(const char* name) {
     const uint64_t samples = one.tokens ? (one.tokens - 1) / 4 : 0;
     samples_of({.shards = {one}, .first = {0, samples}, .T = 4, .samples = samples});
 }
-void bin(std::string_view) { shard("a.bin"); }
-void npy(std::string_view) { shard("a.npy"); }
 
 void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate& chat, int T) {
     const auto nothing = [] {};
@@ -346,7 +331,6 @@ void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate&
     else if (chat.form || source.format == Format::pairs)
         encode_conversations(&text, tokenizer, chat, T, &tokens, &note, nothing);
 }
-void jsonl(std::string_view) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {
         Tokenizer t = tokenizer_byte();
@@ -364,8 +348,6 @@ void jinja(std::string_view in) {
     const Jinja read(in, "chat_template", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
     for (size_t count = 0; count <= turns.size(); count++) text_of(read.render(turns, count, count % 2 == 0));
 }
-void text(std::string_view) { tokens_of("a.txt", bytes_as_tokens, {}, 4); }
-void task(std::string_view) { read_questions(file("a.jsonl"), bytes_as_tokens, 8); }
 // The manifest.json that the trainer reads, a zero byte, bytes.bin.
 void data(std::string_view in) {
     file("./manifest.json", next_word(&in, '\0'));
@@ -504,13 +486,11 @@ void http(std::string_view in) {
 
 // ----------------------------------------------------------------------------------------------------------- the table
 
-std::string bytes(std::initializer_list<uint32_t> words) {
-    return std::string(reinterpret_cast<const char*>(words.begin()), 4 * words.size());
+std::string words(const std::vector<uint32_t>& all) {
+    return std::string(reinterpret_cast<const char*>(all.data()), 4 * all.size());
 }
-std::string header(const std::string& json) {
-    const uint64_t n = json.size();
-    return std::string(reinterpret_cast<const char*>(&n), 8) + json;
-}
+// A text behind its size, as GGUF and safetensors have it.
+std::string sized(std::string_view s) { return bytes_of(uint64_t(s.size())) + std::string(s); }
 // Most memory for their size: 4 bytes a token, and 8.
 std::string many_merges() {
     std::string s;
@@ -548,25 +528,25 @@ std::string record(Kind kind) {
 constexpr size_t kRoom = 128 << 10, kCodePoints = 9 << 20, kTables = 64;
 // sources: what reads, in src/ or models/, beside common and file: inputs of a run count as long as it stays as it is
 // (run.sh).
-std::string gpt2_config() {
-    ModelConfig c = {
-        .info = find_model("gpt2"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8, .dropout = 0.1f}};
+std::string some_config(const char* name, float dropout) {
+    ModelConfig c = {.info = find_model(name), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8, .dropout = dropout}};
+    if (!dropout) rope_factor(c.shape) = 8;
+    c.info->check(c.shape);
     set_vocabulary(&c.shape, 257);
     return config_json(c, R"({"bos_token_id":256,"eos_token_id":256})");
 }
 // A model with those tensors, in both formats.
-std::string gguf_text(std::string_view s) { return bytes_of(uint64_t(s.size())) + std::string(s); }
 template <class T> std::string gguf_key(const char* name, uint32_t type, T x) {
-    return gguf_text(name) + bytes_of(type) + bytes_of(x);
+    return sized(name) + bytes_of(type) + bytes_of(x);
 }
 std::string gguf_texts(const char* name, std::initializer_list<const char*> texts) {
     std::string all = gguf_key(name, 9, uint32_t(8)) + bytes_of(uint64_t(texts.size()));
-    for (const char* s : texts) all += gguf_text(s);
+    for (const char* s : texts) all += sized(s);
     return all;
 }
 std::string gguf_model() {
     const auto text = [](const char* name, const char* s) {
-        return gguf_text(name) + bytes_of(uint32_t(8)) + gguf_text(s);
+        return sized(name) + bytes_of(uint32_t(8)) + sized(s);
     };
     std::string file = "GGUF" + bytes_of(uint32_t(3)) + bytes_of(uint64_t(4)) + bytes_of(uint64_t(14));
     file += text("general.architecture", "gpt2") + gguf_key("gpt2.context_length", 4, 4u);
@@ -575,13 +555,13 @@ std::string gguf_model() {
     file += gguf_key("gpt2.attention.layer_norm_epsilon", 6, 1e-5f) + gguf_key("general.alignment", 4, 32u);
     file += text("tokenizer.ggml.model", "gpt2") + text("tokenizer.ggml.pre", "gpt-2");
     file += gguf_texts("tokenizer.ggml.tokens", {"a", "ab", "<|endoftext|>"}) + gguf_texts("tokenizer.ggml.merges", {});
-    file += gguf_key("tokenizer.ggml.token_type", 9, 5u) + bytes_of(uint64_t(3)) + bytes_of(std::array{1, 1, 3});
+    file += gguf_key("tokenizer.ggml.token_type", 9, 5u) + bytes_of(uint64_t(3)) + words({1, 1, 3});
     file += gguf_key("tokenizer.ggml.eos_token_id", 4, 2u);
     uint64_t offset = 0;
     const std::pair<const char*, uint64_t> tensors[] = {{"token_embd.weight", 3}, {"position_embd.weight", 4},
                                                         {"output_norm.weight", 0}, {"output_norm.bias", 0}};
     for (const auto& [name, rows] : tensors) {
-        file += gguf_text(name) + bytes_of(rows ? 2u : 1u) + bytes_of(uint64_t(8));
+        file += sized(name) + bytes_of(rows ? 2u : 1u) + bytes_of(uint64_t(8));
         if (rows) file += bytes_of(rows);
         file += bytes_of(0u) + bytes_of(offset);
         offset += 32 * std::max<uint64_t>(rows, 1);
@@ -620,7 +600,7 @@ std::string adapter_files() {
         "{\"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],"
         "\"data_offsets\":[0,16]},\"base_model.model.transformer.h.0.attn.c_attn.lora_B.weight\":{\"dtype\":\"F32\","
         "\"shape\":[6,2],\"data_offsets\":[16,64]}}";
-    return config + std::string(1, '\0') + header(json) + std::string(64, '\1');
+    return config + std::string(1, '\0') + sized(json) + std::string(64, '\1');
 }
 std::string prepared() {
     using namespace prep_tool;
@@ -642,17 +622,7 @@ std::string prepared() {
     return text.substr(0, text.rfind(kCrcKey)) + "}";
 }
 std::string llmc_model() {
-    std::array<uint32_t, 256> head = {20240326, 3, 4, 3, 1, 1, 8, 5};
-    return bytes_of(head) + std::string((5 + 4 + 2) * 32, '\1');
-}
-
-
-std::string llama_config() {        // with every part that a file may have
-    ModelConfig c = {.info = find_model("llama"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8}};
-    rope_factor(c.shape) = 8;
-    c.info->check(c.shape);
-    set_vocabulary(&c.shape, 257);
-    return config_json(c, R"({"bos_token_id":256,"eos_token_id":256})");
+    return words({20240326, 3, 4, 3, 1, 1, 8, 5}) + std::string(992, '\0') + std::string((5 + 4 + 2) * 32, '\1');
 }
 struct Target {
     const char *name, *sources;
@@ -663,23 +633,25 @@ struct Target {
 const std::vector<Target>& targets() {
     static const std::vector<Target> all = {
         {"safetensors", "safetensors tensor_files arena json unicode", safetensors, 2, kRoom,
-         {header("{\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[0,12]},\"h.0.attn.c_proj."
-                 "weight\":{\"dtype\":\"F16\","
-                 "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") +
+         {sized("{\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[0,12]},"
+                "\"h.0.attn.c_proj.weight\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[12,20]},"
+                "\"__metadata__\":{\"format\":\"pt\"}}") +
           std::string(20, '\1')}},
         {"gguf", "model_file safetensors tensor_files config_reader tokenizer tokenizer_files json unicode",
-         gguf, kTables, kCodePoints,
-         {gguf_model()}},
+         [](auto) { model_file("m.gguf"); }, kTables, kCodePoints, {gguf_model()}},
         {"gguf_keys", "model_file config_reader llama_reader json unicode", gguf_keys, 16, kRoom,
          {llama_keys(6), llama_keys(12)}},
-        {"llmc", "model_file safetensors tensor_files config_reader json unicode", llmc, 2, kRoom, {llmc_model()}},
+        {"llmc", "model_file safetensors tensor_files config_reader json unicode", [](auto) { model_file("m.bin"); }, 2,
+         kRoom, {llmc_model()}},
         {"config", "config config_reader model shape gpt2 lstm llama llama_config llama_reader json unicode",
-         config, 2, kLittle,
-         {gpt2_config(), llama_config()}},
-        {"adapter", "model_folder json unicode", adapter, 2, kLittle, {tuned_config_json(8, 16, "all", {}, ".")}},
+         config, 2, kLittle, {some_config("gpt2", 0.1f), some_config("llama", 0)}},
+        {"adapter", "model_folder json unicode",
+         [](auto) { file("./adapter_config.json"), read_tuned("."); }, 2, kLittle,
+         {tuned_config_json(8, 16, "all", {}, ".")}},
         {"merge", "model_folder config safetensors tensor_files arena json unicode", merge, 4, kRoom,
          {adapter_files()}},
-        {"task", "questions tokenizer json unicode", task, 64, kRoom,
+        {"task", "questions tokenizer json unicode",
+         [](auto) { read_questions(file("a.jsonl"), bytes_as_tokens, 8); }, 64, kRoom,
          {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"
           "{\"ctx\":\"\",\"endings\":[\"x\"],\"label\":\"0\"}"}},
         {"report", "report curves tables picture json unicode", report, 256, 1 << 20,
@@ -697,29 +669,29 @@ const std::vector<Target>& targets() {
         {"state", "json unicode", state, 2, kLittle,
          {"{\"version\":1,\"step\":7,\"tokens\":99,\"data_hash\":\"0123\",\"val_hash\":\"4\",\"bad_steps\":0,\"best_"
           "val\":null}\n"}},
-        {"done", "checkpoint", done, 32, kLittle,
+        {"done", "checkpoint", [](std::string_view in) { parse_done(std::string(in), "DONE"); }, 32, kLittle,
          {done_text({12, {{"model.safetensors", 1000, 77}, {"state.json", 5, 1}}})}},
-        {"tokenizer_json", "tokenizer tokenizer_files json unicode", tokenizer_json, kTables, kCodePoints,
-         {tokenizer_char("ab").to_json(), tokenizer_byte().to_json(), many_characters(),
-          tokenizer_of(splits[1]).to_json(), tokenizer_of(splits[2]).to_json(), with_added()}},
+        {"tokenizer_json", "tokenizer tokenizer_files json unicode", [](auto) { tokenizer("t.json"); }, kTables,
+         kCodePoints, {tokenizer_char("ab").to_json(), tokenizer_byte().to_json(), many_characters(),
+                       tokenizer_of(splits[1]).to_json(), tokenizer_of(splits[2]).to_json(), with_added()}},
         {"encoder", "tokenizer unicode unicode_tables", encoder, kTables, kRoom,
          {"don'T  e\u0327\u0301 123456\r\n\n x(y \u1100\u1161\u11a8", "'\u017f \u3000\xff\xe6\x97\u0958"}},
-        {"vocab_bpe", "tokenizer tokenizer_files json unicode", vocab_bpe, kTables, kRoom,
+        {"vocab_bpe", "tokenizer tokenizer_files json unicode", [](auto) { tokenizer("t.bpe"); }, kTables, kRoom,
          {"#version: 0.2\na b\nab c\n\xc4\xa0 a\n", many_merges()}},
-        {"bin", "data token_files", bin, 2, kRoom,
-         {bytes({20240520, 1, 8}) + std::string(1012, '\0') + bytes({1, 2, 3, 4}), bytes({1, 2, 3, 4, 5})}},
-        {"npy", "data token_files", npy, 2, kRoom,
+        {"bin", "data token_files", [](auto) { shard("a.bin"); }, 2, kRoom,
+         {words({20240520, 1, 8}) + std::string(1012, '\0') + words({1, 2, 3, 4}), words({1, 2, 3, 4, 5})}},
+        {"npy", "data token_files", [](auto) { shard("a.npy"); }, 2, kRoom,
          {std::string("\x93NUMPY\1\0\x40\0", 10) +
-          "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + bytes({1, 2, 3})}},
-        {"jsonl", "text token_files tokenizer json unicode", jsonl, 16, kRoom,
+          "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + words({1, 2, 3})}},
+        {"jsonl", "text token_files tokenizer json unicode",
+         [](auto) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }, 16, kRoom,
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
-        {"data", "data prepared json unicode", data, 16, kRoom,
+        {"data", "data json unicode", data, 16, kRoom,
          {"{\"vocab_size\":1,\"description\":\"a\",\"train\":{\"path\":\"a\",\"hash\":\"b\",\"shards\":[{\"file\":"
           "\"tokens.bin\",\"width\":2,\"offset\":0,\"begin\":0,\"tokens\":12,\"every\":0,\"crc32c\":0,\"masked\":"
           "false}]},\"vocabulary\":{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"begin\":0,\"end\":0,\"untrained\":[],"
           "\"config\":{},\"chats\":false,\"is_bpe\":true,\"bytes\":\"bytes.bin\",\"files\":[\"tokenizer.json\"]},"
-          "\"start\":[0]}" +
-          std::string("\0\1\0\0\0x", 6)}},
+          "\"start\":[0]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat", "chat jinja text token_files tokenizer json unicode", chat, 64, kRoom,
          {"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"
           "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"Yo\"}]}]}\n"
@@ -735,7 +707,7 @@ const std::vector<Target>& targets() {
           "{% set ns.n = ns.n + loop.index % 2 %}{% endfor %}{% generation %}{{ -ns.n }}{% endgeneration %}"
           "{{ messages | length }}{{ messages[1].content.lstrip('h') | default('d') | upper }}",
           "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' in 'ab' }}"}},
-        {"text", "text token_files tokenizer", text, 16, kRoom,
+        {"text", "text token_files tokenizer", [](auto) { tokens_of("a.txt", bytes_as_tokens, {}, 4); }, 16, kRoom,
          {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments", "options", arguments, 2, kRoom,
          {"--steps\n5\n--lr=1e-3\n--total-batch-size\n512k", "sample\nx\n--prompt\nabc", "--stpes\n3"}},
@@ -744,8 +716,7 @@ const std::vector<Target>& targets() {
         {"control", "comm rendezvous", control, 2, kLittle,
          {std::string(1, '\0') + record(Kind::record), "\1" + record(Kind::failure) + record(Kind::farewell)}},
         {"wire", "comm rendezvous", wire, 2, kLittle,
-         {"\3" + std::string(64, 'x'), "\1" + std::string(68, 'x'),
-          std::string(1, '\0') + bytes_of(Header{64, 0})}},
+         {"\3" + std::string(64, 'x'), "\1" + std::string(68, 'x'), std::string(1, '\0') + bytes_of(Header{64, 0})}},
     };
     return all;
 }
@@ -787,8 +758,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
         std::fwrite(s.data(), 1, i % 3 == 0 ? s.size() : i % 3 == 1 ? s.size() - 1 : s.size() / 2, f);
         std::fclose(f);
     }
-    mallopt(M_TRIM_THRESHOLD, 64 << 20),
-        mallopt(M_MMAP_THRESHOLD, 64 << 20);  // no page is given back between two inputs
+    for (const int limit : {M_TRIM_THRESHOLD, M_MMAP_THRESHOLD}) mallopt(limit, 64 << 20);      // pages are kept
     for (const std::string& s : target->seeds) read_once(s);
     std::atexit([] { std::fprintf(stderr, "stat::most_heap_beyond_factor: %td\n", most); });
     return 0;

@@ -1,15 +1,12 @@
 #!/bin/sh
 # run.sh [TARGET...] -- builds tests/fuzz/fuzz.cpp with clang's libFuzzer and sanitizers and runs its targets (all):
 # ninja fuzz.
-#   FUZZ_RUNS=N     inputs per target (10,000,000), those of earlier runs of the same build and the same reader among
-#                   them
+#   FUZZ_RUNS=N      inputs per target (10,000,000), with those of earlier runs of the same build and reader
 #   FUZZ_SECONDS=S   at most S seconds per target (0: no limit)
 #   FUZZ_SEED=N      of the random numbers (0: another one each time); a build finds with it what it found before
 #   FUZZ_TIMEOUT=S   a slower input is a finding (60, by the clock: more where processes are stopped)
-#   FUZZ_FAST=1     without the address sanitizer, optimised: for many inputs; undefined behaviour, indices out of
-#                   range, what is left of memory
-#                   and too much of it still end it (comparisons are not traced: their operands found by the slower
-#                   build are in the corpus they share)
+#   FUZZ_FAST=1      optimised, for many inputs: without the address sanitizer and traced comparisons, whose operands
+#                    the slower build has put into the corpus that they share
 # Corpora grow in build/fuzz/TARGET; what crashes a reader is left in build/fuzz/TARGET-crash-*. build/fuzz/TARGET.runs
 # has a line per run: the build, a checksum of the reader's sources without their comments, inputs, inputs a second, the
 # commit. A change of the reader starts a new count.
@@ -31,15 +28,16 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned 
    ! $clang -fsanitize=fuzzer,address "$tmp/x.cpp" -o "$tmp/x" 2>"$tmp/x.log"; then
     skip fuzz "$clang has no libFuzzer here (on Debian: apt-get install clang libclang-rt-14-dev)"; summary; exit
 fi
-sources= wraps=-Wl
+wraps=-Wl
 for w in open close fstat stat pread read write getrandom recv send poll getpeername usleep; do
-    wraps=$wraps,--wrap=$w; done
+    wraps=$wraps,--wrap=$w
+done
 flags="-std=c++20 -g -pthread $sanitize -fsanitize-coverage-ignorelist=tests/fuzz/uncovered.txt"
 flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
-[ -f build/models.h ] && [ -f build/optimizers.h ] || ./configure >"$tmp/x.log" || { fail fuzz "configure"; summary
-    exit 1; }
+[ -f build/models.h ] && [ -f build/optimizers.h ] || ./configure >"$tmp/x.log" || {
+    fail fuzz "configure"; summary; exit 1; }
 # All sources that no backend compiles, but for the program's own and for those that fuzz.cpp includes.
-sources=$(grep -L 'namespace BACKEND' src/*/*.cpp src/*/*/*.cpp tools/*/*.cpp models/*.cpp optimizers/*.cpp |
+sources=$(grep -L 'namespace BACKEND' src/*/*.cpp tools/*/*.cpp models/*.cpp optimizers/*.cpp |
     grep -vE '/(main|program|checkpoint|comm|rendezvous)\.cpp$')
 newest=$(ls -t src/*/*.h src/*/*.cpp src/*/*/* models/*.h models/*.cpp optimizers/*.h tools/*.* tools/*/* tests/fuzz/* |
     head -n 1)
