@@ -709,6 +709,7 @@ TEST(ranks_die_with_their_launcher) {
             if (fork() == 0) {
                 World w = world_of(r, 2, name);
                 w.dies_with_parent = true;
+                alarm(20);
                 comm_create(w, 60);
                 board[r] = getpid();
                 for (;;) pause();
