@@ -1,7 +1,5 @@
 // test_faults.cu -- the software GPU names every fault and every race of these kernels, and none of their twins,
 // whatever the order in which warps and lanes happen to run.
-#include <sys/wait.h>
-#include <unistd.h>
 #include <regex>
 #include "kernels/cuda/hopper.cuh"
 #include "tests/test.h"
@@ -10,13 +8,54 @@ using namespace BACKEND;
 
 namespace {
 
+// ------------------------ running them
+
+// Returns the kernel's error, "" where it has none. Three blocks run; `dependent`: a second time behind themselves,
+// where griddepcontrol.wait must come first.
+template <class K> std::string outcome(K* kernel, unsigned threads, bool dependent) {
+    float* x = nullptr;
+    cudaMalloc(&x, 1 << 16);
+    cudaMemsetAsync(x, 0, 1 << 16, nullptr);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaError_t error = cudaSuccess;
+    for (unsigned turn = 0; turn <= unsigned(dependent) && error == cudaSuccess; turn++) {
+        const cudaLaunchConfig_t config = {dim3(3), dim3(threads), 16384, nullptr, &early, turn};
+        if constexpr (std::is_same_v<K, void(float*, CUtensorMap)>)
+            error = cudaLaunchKernelEx(&config, kernel, x,
+                                       tensor_map(reinterpret_cast<bf16*>(x + 4096), 64, 64, 64, 64, 8));
+        else error = cudaLaunchKernelEx(&config, kernel, x, static_cast<const float*>(x + 4096));
+    }
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    const std::string text = error == cudaSuccess ? "" : cudaGetErrorString(error);
+    EXPECT(cudaFree(x) == cudaSuccess, "another error after \"%s\"", text.c_str());
+    return text;
+}
+
+// The fault is named, with its place in the source; the twin has none.
+template <class K> void expect_fault(K* fault, K* twin, const std::string& pattern, unsigned threads = 64,
+                                     bool dependent = false) {
+    const std::string text = outcome(fault, threads, dependent), none = outcome(twin, threads, dependent);
+    EXPECT(std::regex_search(text, std::regex(pattern)), "got \"%s\", want %s", text.c_str(), pattern.c_str());
+    const bool at_the_end = text.find(": ends with ") != text.npos;
+    EXPECT(at_the_end || text.find("test_faults.cu:") != text.npos, "no place in \"%s\"", text.c_str());
+    EXPECT(none.empty(), "got \"%s\", want no error", none.c_str());
+}
+// A race is named with both places, and what would mend it; or it ends in a read before any write, or in a deadlock,
+// where the order of the warps is such.
+std::string race(const char* pattern) {
+    return "was never written|deadlock|"
+           "^(?=[^]*test_faults.cu:[0-9]+.* race: .*test_faults.cu:[0-9]+.*got no order)[^]*(?:" +
+           std::string(pattern) + ")";
+}
+
+// ------------------------ kernels with a fault
+
 // A kernel gets 64 KB of zeros, x, and x + 4096 floats, or a map of 64 x 64 numbers there; x has a place for each
 // thread of the grid. It has the fault where FAULT, and is right elsewhere.
-__device__ unsigned place() { return blockIdx.x * 128 + threadIdx.x; }
 // The text behind its name is what must be said then.
-template <class K> void expect_fault(K* fault, K* twin, const std::string& pattern, unsigned threads = 64,
-                                     bool dependent = false);
-std::string race(const char* pattern);
+__device__ unsigned place() { return blockIdx.x * 128 + threadIdx.x; }
 void needs_hopper() { if (!hopper()) SKIP("no mbarriers on this GPU"); }
 #define FAULTY(name, needs, from, ...) \
     template <bool FAULT> __global__ void name(float* x, from); \
@@ -138,20 +177,6 @@ HOPPER_ONLY(never_waits,
             "returns without griddepcontrol.wait|launch_dependents before the wait", 64, true) {
     if (!FAULT || threadIdx.x != 40) grid_dependency_sync();
 }
-HOPPER_KERNEL(loads_early, "TMA before griddepcontrol.wait", 64, true) {
-    extern __shared__ __align__(1024) unsigned char box[];
-    __shared__ uint64_t bar[1];
-    if (threadIdx.x == 0) {
-        mbar_init(bar, 1);
-        mbar_fence_init();
-        mbar_arrive(bar, 1024);
-        if (!FAULT) grid_dependency_sync();
-        tma_load(box, &map, bar, 0, 0);
-    }
-    __syncthreads();
-    mbar_wait(bar, 0);
-    grid_dependency_sync();
-}
 // mbarriers and TMA.
 enum MbarrierFault { kGoodMbarrier, kNeverMade, kSurplusArrival, kMissingBytes, kOtherPhase, kReadAsNumber };
 template <MbarrierFault FAULT> __global__ void mbarrier(float* x, const float*) {
@@ -170,7 +195,7 @@ template <MbarrierFault FAULT> __global__ void mbarrier(float* x, const float*) 
     mbar_wait(bar, FAULT == kOtherPhase);
     x[place()] = float(unsigned(bar[FAULT == kReadAsNumber ? 0 : 1]));
 }
-enum LoadFault { kGoodLoad, kNoInitFence, kMisalignedBox, kFewerBytes, kNoWaitForLoad };
+enum LoadFault { kGoodLoad, kEarlyLoad, kNoInitFence, kMisalignedBox, kFewerBytes, kNoWaitForLoad };
 template <LoadFault FAULT> __global__ void load(float* x, const __grid_constant__ CUtensorMap map) {
     extern __shared__ __align__(1024) unsigned char box[];
     __shared__ uint64_t bar[1];
@@ -178,11 +203,13 @@ template <LoadFault FAULT> __global__ void load(float* x, const __grid_constant_
         mbar_init(bar, 1);
         if (FAULT != kNoInitFence) mbar_fence_init();
         mbar_arrive(bar, FAULT == kFewerBytes ? 512 : 1024);
+        if (FAULT != kEarlyLoad) grid_dependency_sync();
         tma_load(box + (FAULT == kMisalignedBox ? 128 : 0), &map, bar, 0, 0);
     }
     __syncthreads();
     if (FAULT == kNoWaitForLoad) return;
     mbar_wait(bar, 0);
+    grid_dependency_sync();
     x[place()] = reinterpret_cast<float*>(box)[threadIdx.x];
 }
 enum ProductFault {
@@ -363,61 +390,8 @@ HOPPER_KERNEL(slot_not_empty, race("a TMA load of warp 0 writes it.*reads it")) 
     fill_twice<true, !FAULT>(x, &map);
 }
 
-// ------------------------ running them
+// ------------------------ kernels with several faults
 
-// Returns the kernel's error, "" where it has none, by a process of its own: an error stays with its process. Three
-// blocks run; `dependent`: a second time behind themselves, where griddepcontrol.wait must come first.
-template <class K> std::string outcome(K* kernel, unsigned threads, bool dependent) {
-    int ends[2];
-    EXPECT(pipe(ends) == 0, "no pipe");
-    const pid_t child = fork();
-    if (child == 0) {
-        void* memory = nullptr;
-        cudaMalloc(&memory, 1 << 16);
-        cudaMemsetAsync(memory, 0, 1 << 16, nullptr);
-        float* const x = static_cast<float*>(memory);
-        cudaLaunchAttribute early = {};
-        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        early.val.programmaticStreamSerializationAllowed = 1;
-        cudaError_t error = cudaSuccess;
-        for (unsigned turn = 0; turn <= unsigned(dependent) && error == cudaSuccess; turn++) {
-            const cudaLaunchConfig_t config = {dim3(3), dim3(threads), 16384, nullptr, &early, turn};
-            if constexpr (std::is_same_v<K, void(float*, CUtensorMap)>)
-                error = cudaLaunchKernelEx(&config, kernel, x,
-                                           tensor_map(reinterpret_cast<bf16*>(x + 4096), 64, 64, 64, 64, 8));
-            else error = cudaLaunchKernelEx(&config, kernel, x, static_cast<const float*>(x + 4096));
-        }
-        if (error == cudaSuccess) error = cudaDeviceSynchronize();
-        const std::string text = error == cudaSuccess ? "" : cudaGetErrorString(error);
-        _exit(write(ends[1], text.data(), text.size()) != ssize_t(text.size()));
-    }
-    close(ends[1]);
-    std::string text;
-    char part[4096];
-    for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) text.append(part, size_t(n));
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT(status == 0, "the process ended with status %d", status);
-    return text;
-}
-
-// The fault is named, with its place in the source; the twin has none.
-template <class K> void expect_fault(K* fault, K* twin, const std::string& pattern, unsigned threads,
-                                     bool dependent) {
-    const std::string text = outcome(fault, threads, dependent), none = outcome(twin, threads, dependent);
-    EXPECT(std::regex_search(text, std::regex(pattern)), "got \"%s\", want %s", text.c_str(), pattern.c_str());
-    const bool at_the_end = text.find(": ends with ") != text.npos;
-    EXPECT(at_the_end || text.find("test_faults.cu:") != text.npos, "no place in \"%s\"", text.c_str());
-    EXPECT(none.empty(), "got \"%s\", want no error", none.c_str());
-}
-// A race is named with both places, and what would mend it; or it ends in a read before any write, or in a deadlock,
-// where the order of the warps is such.
-std::string race(const char* pattern) {
-    return "was never written|deadlock|"
-           "^(?=[^]*test_faults.cu:[0-9]+.* race: .*test_faults.cu:[0-9]+.*got no order)[^]*(?:" +
-           std::string(pattern) + ")";
-}
 TEST(copies) {
     const auto expect = [](auto* fault, const std::string& pattern) { expect_fault(fault, copy<kGoodCopy>, pattern); };
     expect(copy<kMisalignedCopy>, "cp.async: 16 bytes from 0x[0-9a-f]+4 to [0-9]+");
@@ -438,6 +412,7 @@ TEST(mbarriers) {
 }
 TEST(loads) {
     needs_hopper();
+    expect_fault(load<kEarlyLoad>, load<kGoodLoad>, "TMA before griddepcontrol.wait", 64, true);
     expect_fault(load<kNoInitFence>, load<kGoodLoad>, "no fence.mbarrier_init since its barrier was made");
     expect_fault(load<kMisalignedBox>, load<kGoodLoad>, "TMA load to shared address [0-9]+: not aligned");
     expect_fault(load<kFewerBytes>, load<kGoodLoad>, "deadlock:[^]*mbarrier.try_wait");

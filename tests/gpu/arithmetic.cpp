@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
-#include "instructions.h"
+#include "engine.h"
 
 namespace ptx {
 namespace {
@@ -22,7 +21,8 @@ using F32 = float;
 using F64 = double;
 
 template <class T> constexpr bool kIsPredicate = std::is_same_v<T, bool>;
-template <class T> constexpr int kBytes = kIsPredicate<T> ? 0 : sizeof(T) == 8 ? 8 : 4;
+// The words of Instruction::operands for one that is written, and for one that is read.
+template <class T> constexpr const char* kLetters = kIsPredicate<T> ? "qp" : sizeof(T) == 8 ? "es" : "dr";
 // What a lane's register holds.
 template <class T> using Slot = std::conditional_t<(sizeof(T) < 4), uint32_t, T>;
 
@@ -54,15 +54,18 @@ inline Result execute(Warp& w, const Ins& i, uint32_t mask, std::index_sequence<
 }
 
 struct Table {
-    std::unordered_map<std::string, Simple> rows;
+    Instructions& rows;
 
     // F has no state: its type is all that the row needs.
     template <class F> void add(const std::string& name, F) { rows[name] = row<F>(&F::operator()); }
-    template <class F, class D, class... S> static Simple row(D (F::*)(S...) const) {
+    template <class F, class D, class... S> static Instruction row(D (F::*)(S...) const) {
         const Fn fn = [](Warp& w, const Ins& i, uint32_t mask) {
             return execute<F, D, S...>(w, i, mask, std::index_sequence_for<S...>());
         };
-        return {fn, 1 + int(sizeof...(S)), {kBytes<D>, kBytes<S>...}};
+        std::string operands = format("%c0", kLetters<D>[0]);
+        int n = 0;
+        ((operands += format(", %c%d", kLetters<S>[1], ++n)), ...);
+        return {fn, operands};
     }
 };
 
@@ -79,20 +82,6 @@ inline F32 fma_down(F32 a, F32 b, F32 c) {
     return above ? std::nextafter(rounded, -INFINITY) : rounded;
 }
 
-template <class T> void add_floats(Table& t, const std::string& type) {
-    for (const std::string round : {"", ".rn"}) {
-        t.add("add" + round + type, [](T a, T b) { return a + b; });
-        t.add("sub" + round + type, [](T a, T b) { return a - b; });
-        t.add("mul" + round + type, [](T a, T b) { return a * b; });
-    }
-    t.add("fma.rn" + type, [](T a, T b, T c) { return std::fma(a, b, c); });
-    t.add("div.rn" + type, [](T a, T b) { return a / b; });
-    t.add("rcp.rn" + type, [](T a) { return T(1) / a; });
-    t.add("sqrt.rn" + type, [](T a) { return std::sqrt(a); });
-    t.add("neg" + type, [](T a) { return -a; });
-    t.add("abs" + type, [](T a) { return std::fabs(a); });
-    t.add("mov" + type, [](T a) { return a; });
-}
 template <class T> T divisor(T b) {
     if (b == 0) fail("division by zero");
     return b;
@@ -106,6 +95,30 @@ template <class T> void add_comparisons(Table& t, const std::string& type) {
     t.add("setp.gt" + type, [](T a, T b) { return a > b; });
     t.add("setp.ge" + type, [](T a, T b) { return a >= b; });
 }
+template <class T> void add_floats(Table& t, const std::string& type) {
+    for (const std::string round : {"", ".rn"}) {
+        t.add("add" + round + type, [](T a, T b) { return a + b; });
+        t.add("sub" + round + type, [](T a, T b) { return a - b; });
+        t.add("mul" + round + type, [](T a, T b) { return a * b; });
+    }
+    t.add("fma.rn" + type, [](T a, T b, T c) { return std::fma(a, b, c); });
+    t.add("div.rn" + type, [](T a, T b) { return a / b; });
+    t.add("rcp.rn" + type, [](T a) { return T(1) / a; });
+    t.add("sqrt.rn" + type, [](T a) { return std::sqrt(a); });
+    t.add("neg" + type, [](T a) { return -a; });
+    t.add("abs" + type, [](T a) { return std::fabs(a); });
+    t.add("mov" + type, [](T a) { return a; });
+    add_comparisons<T>(t, type);
+    // Those that a NaN makes true, and two that ask for it.
+    t.add("setp.equ" + type, [](T a, T b) { return !(a < b || a > b); });
+    t.add("setp.neu" + type, [](T a, T b) { return a != b; });
+    t.add("setp.ltu" + type, [](T a, T b) { return !(a >= b); });
+    t.add("setp.leu" + type, [](T a, T b) { return !(a > b); });
+    t.add("setp.gtu" + type, [](T a, T b) { return !(a <= b); });
+    t.add("setp.geu" + type, [](T a, T b) { return !(a < b); });
+    t.add("setp.nan" + type, [](T a, T b) { return a != a || b != b; });
+    t.add("setp.num" + type, [](T a, T b) { return a == a && b == b; });
+}
 // Sums and products of signed numbers have the bits of unsigned ones.
 template <class U, class S> void add_integers(Table& t) {
     constexpr U32 kBits = sizeof(U) * 8;
@@ -117,6 +130,7 @@ template <class U, class S> void add_integers(Table& t) {
         t.add("mad.lo" + type, [](U x, U y, U z) { return U(U64(x) * y + z); });
         t.add("mov" + type, [](U x) { return x; });
     }
+    t.add("mov" + b, [](U x) { return x; });
     t.add("neg" + s, [](U x) { return U(0 - x); });
     t.add("abs" + s, [](S x) { return U(x < 0 ? 0 - U(x) : U(x)); });
     t.add("max" + u, [](U x, U y) { return std::max(x, y); });
@@ -134,6 +148,10 @@ template <class U, class S> void add_integers(Table& t) {
     t.add("shl" + b, [](U x, U32 n) { return U(n < kBits ? x << n : 0); });
     t.add("shr" + u, [](U x, U32 n) { return U(n < kBits ? x >> n : 0); });
     t.add("shr" + s, [](S x, U32 n) { return U(x >> std::min(n, kBits - 1)); });
+    t.add("cvt.rn.f32" + u, [](U x) { return F32(x); });
+    t.add("cvt.rn.f32" + s, [](S x) { return F32(x); });
+    t.add("cvt.rn.f64" + u, [](U x) { return F64(x); });
+    t.add("cvt.rn.f64" + s, [](S x) { return F64(x); });
     add_comparisons<U>(t, u);
     add_comparisons<U>(t, b);
     add_comparisons<S>(t, s);
@@ -143,17 +161,6 @@ template <class D, class... S> void add_conversions_to(Table& t) {
 }
 template <class... T> void add_conversions(Table& t) { (add_conversions_to<T, T...>(t), ...); }
 
-// Those that a NaN makes true, and two that ask for it.
-template <class T> void add_unordered_comparisons(Table& t, const std::string& type) {
-    t.add("setp.equ" + type, [](T a, T b) { return !(a < b || a > b); });
-    t.add("setp.neu" + type, [](T a, T b) { return a != b; });
-    t.add("setp.ltu" + type, [](T a, T b) { return !(a >= b); });
-    t.add("setp.leu" + type, [](T a, T b) { return !(a > b); });
-    t.add("setp.gtu" + type, [](T a, T b) { return !(a <= b); });
-    t.add("setp.geu" + type, [](T a, T b) { return !(a < b); });
-    t.add("setp.nan" + type, [](T a, T b) { return a != a || b != b; });
-    t.add("setp.num" + type, [](T a, T b) { return a == a && b == b; });
-}
 void add_predicates(Table& t) {
     t.add("mov.pred", [](bool p) { return p; });
     t.add("not.pred", [](bool p) { return !p; });
@@ -180,16 +187,8 @@ U32 bf16_bits(float x) {
 }
 // Returns x, or a zero of its sign where x is denormal (.ftz).
 float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
-// Returns an approximation's result: x rounded once; with SOFT_GPU_APPROX=1 off by a relative error of up to 2^-22, as
-// the ISA allows, which depends on `from` alone.
-float approximate(double x, float from) {
-    static const bool errs = std::getenv("SOFT_GPU_APPROX");
-    if (!errs || from == 0) return float(x);        // the ISA gives the results at zero
-    const U32 hash = (std::bit_cast<U32>(from) * 0x9e3779b1u) >> 8;
-    return float(x * (1 + 0x1p-22 * (hash / double(1 << 23) - 1)));
-}
-float exp2_of(float x) { return approximate(std::exp2(double(x)), x); }
-float rsqrt_of(float x) { return approximate(1 / std::sqrt(double(x)), x); }
+float exp2_of(float x) { return float(std::exp2(double(x))); }
+float rsqrt_of(float x) { return float(1 / std::sqrt(double(x))); }
 
 // max.f32 returns the number where one is a NaN, and takes +0 for larger than -0.
 float larger(float a, float b) {
@@ -224,14 +223,12 @@ U32 reversed(U32 a) {
     return d;
 }
 
-Table make_table() {
-    Table t;
+}  // namespace
+
+void add_arithmetic(Instructions& table) {
+    Table t{table};
     add_floats<F32>(t, ".f32");
     add_floats<F64>(t, ".f64");
-    add_comparisons<F32>(t, ".f32");
-    add_comparisons<F64>(t, ".f64");
-    add_unordered_comparisons<F32>(t, ".f32");
-    add_unordered_comparisons<F64>(t, ".f64");
     add_integers<U16, S16>(t);
     add_integers<U32, S32>(t);
     add_integers<U64, S64>(t);
@@ -241,10 +238,9 @@ Table make_table() {
     t.add("min.f32", [](F32 a, F32 b) { return -larger(-a, -b); });
     t.add("ex2.approx.f32", [](F32 a) { return exp2_of(a); });
     t.add("ex2.approx.ftz.f32", [](F32 a) { return flushed(exp2_of(flushed(a))); });
-    t.add("lg2.approx.f32", [](F32 a) { return approximate(std::log2(double(a)), a); });
+    t.add("lg2.approx.f32", [](F32 a) { return F32(std::log2(F64(a))); });
     t.add("rsqrt.approx.f32", [](F32 a) { return rsqrt_of(a); });
     t.add("rsqrt.approx.ftz.f32", [](F32 a) { return flushed(rsqrt_of(flushed(a))); });
-    t.add("mov.b16", [](U16 a) { return a; });      // the wider ones may have lists: "pack" and "unpack"
     t.add("mul.hi.s32", [](S32 a, S32 b) { return S32(S64(a) * b >> 32); });
     t.add("mul.hi.u32", [](U32 a, U32 b) { return U32(U64(a) * b >> 32); });
     t.add("mul.hi.s64", [](S64 a, S64 b) { return S64(static_cast<__int128>(a) * b >> 64); });
@@ -269,15 +265,7 @@ Table make_table() {
     t.add("shf.l.wrap.b32", [](U32 a, U32 b, U32 n) { return U32((U64(b) << 32 | a) << (n & 31) >> 32); });
     t.add("shf.r.wrap.b32", [](U32 a, U32 b, U32 n) { return U32((U64(b) << 32 | a) >> (n & 31)); });
 
-    t.add("cvt.rn.f32.s16", [](S16 a) { return F32(a); });
-    t.add("cvt.rn.f32.u16", [](U16 a) { return F32(a); });
-    t.add("cvt.rn.f32.s32", [](S32 a) { return F32(a); });
-    t.add("cvt.rn.f32.u32", [](U32 a) { return F32(a); });
-    t.add("cvt.rn.f32.s64", [](S64 a) { return F32(a); });
-    t.add("cvt.rn.f32.u64", [](U64 a) { return F32(a); });
     t.add("cvt.rn.f32.f64", [](F64 a) { return F32(a); });
-    t.add("cvt.rn.f64.s32", [](S32 a) { return F64(a); });
-    t.add("cvt.rn.f64.u32", [](U32 a) { return F64(a); });
     t.add("cvt.f64.f32", [](F32 a) { return F64(a); });
     t.add("cvt.sat.f32.f32", [](F32 a) { return a > 0 ? std::fmin(a, 1.0f) : 0.0f; });       // a NaN becomes 0
     t.add("cvt.rpi.f32.f32", [](F32 a) { return std::ceil(a); });
@@ -297,15 +285,6 @@ Table make_table() {
     t.add("cvta.param.u64", [](U64 a) { return a + kParamWindow; });
     t.add("cvta.to.local.u64", [](U64 a) { return a - kLocalWindow; });
     t.add("cvta.local.u64", [](U64 a) { return a + kLocalWindow; });
-    return t;
-}
-
-}  // namespace
-
-const Simple* find_simple(const std::string& op) {
-    static const Table table = make_table();
-    const auto it = table.rows.find(op);
-    return it == table.rows.end() ? nullptr : &it->second;
 }
 
 }  // namespace ptx

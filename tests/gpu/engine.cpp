@@ -5,31 +5,34 @@
 #include <cstdlib>
 #include <numeric>
 #include "count.h"
-#include "instructions.h"
 #include "tests/gpu/runtime.h"
 
 namespace ptx {
 
 // ---- memory
 
-static std::map<uintptr_t, size_t> allocations;             // address: bytes
-static uintptr_t recent_begin = 1, recent_end = 0;          // the allocation found last
+static std::map<uintptr_t, Allocation> allocations;         // by address
+static Allocation recent;                                   // found last by memory_has
 
-void memory_add(const void* p, size_t bytes) { allocations[uintptr_t(p)] = bytes; }
+static bool holds(const Allocation& a, uintptr_t at, size_t bytes) {
+    return at >= a.begin && bytes <= a.bytes && at - a.begin <= a.bytes - bytes;
+}
+void memory_add(const Allocation& a) { allocations[a.begin] = a; }
 void memory_remove(const void* p) {
     allocations.erase(uintptr_t(p));
-    recent_end = 0;
+    recent = {};
+}
+const Allocation* memory_at(const void* p, size_t bytes) {
+    const auto it = allocations.upper_bound(uintptr_t(p));
+    if (it == allocations.begin()) return nullptr;
+    const Allocation& before = std::prev(it)->second;
+    return holds(before, uintptr_t(p), bytes) ? &before : nullptr;
 }
 bool memory_has(const void* p, size_t bytes) {
-    const uintptr_t at = uintptr_t(p);
-    if (at >= recent_begin && at + bytes <= recent_end) return true;
-    auto it = allocations.upper_bound(at);
-    if (it == allocations.begin()) return false;
-    --it;
-    if (at + bytes > it->first + it->second) return false;
-    recent_begin = it->first;
-    recent_end = it->first + it->second;
-    return true;
+    if (holds(recent, uintptr_t(p), bytes)) return true;
+    const Allocation* const found = memory_at(p, bytes);
+    if (found) recent = *found;
+    return found;
 }
 
 char* shared_at(Block& b, uint32_t at, int bytes, bool read, bool write, const Actor* actor) {
@@ -126,13 +129,10 @@ void split(Warp& w) {
     Block& b = *w.block;
     if (!splits || b.draw() % 2 == 0) return;
     Group& g = w.groups[size_t(w.at)];
-    Group behind;
-    behind.mask = g.mask & uint32_t(b.draw() >> 16);
-    if (!behind.mask || behind.mask == g.mask) return;
-    behind.pc = g.pc;
-    behind.until = w.steps + 1 + b.draw() % 3000;
-    g.mask &= ~behind.mask;
-    w.groups.push_back(behind);
+    const uint32_t behind = g.mask & uint32_t(b.draw() >> 16);
+    if (!behind || behind == g.mask) return;
+    g.mask &= ~behind;
+    w.groups.push_back({.pc = g.pc, .mask = behind, .until = w.steps + 1 + b.draw() % 3000});
 }
 
 bool complete(const Block& b, const Barrier& bar) {
@@ -161,7 +161,7 @@ bool runnable(Warp& w) {
 
 // ---- instructions
 
-// Executes an ordinary instruction; registers of an unfinished wgmma are not to be touched.
+// Executes an instruction; registers of an unfinished wgmma are not to be touched.
 Result execute(Warp& w, const Kernel& k, const Ins& i, uint32_t mask) {
     if (!k.has_wgmma || i.is_wgmma) return i.fn(w, i, mask);    // accumulators of wgmmas may follow each other
     const int32_t* const writes = k.more.data() + i.uses;
@@ -175,31 +175,6 @@ Result execute(Warp& w, const Kernel& k, const Ins& i, uint32_t mask) {
     for (int j = 0; j < i.writes; j++) w.written[size_t(writes[j] / 128)] = w.fences;
     return result;
 }
-// The lanes of the mask jump; the others go on at the next instruction.
-void branch(Warp& w, int target, uint32_t mask) {
-    Group& g = w.groups[size_t(w.at)];
-    if (!mask) return;
-    Group others;
-    others.pc = g.pc;
-    others.mask = g.mask & ~mask;
-    g.pc = target;
-    g.mask = mask;
-    if (others.mask) w.groups.push_back(others);
-}
-// The lanes of the mask return. Lanes that wait for others look again.
-void leave(Warp& w, uint32_t mask) {
-    if (w.in_flight) fail("returns with wgmma not waited for");
-    if (w.block->launch->dependent && (mask & ~w.waited)) fail("returns without griddepcontrol.wait");
-    for (const CpAsync& c : w.copies)
-        if (mask >> c.lane & 1) fail("returns with cp.async not waited for");
-    w.alive &= ~mask;
-    Group& g = w.groups[size_t(w.at)];
-    g.mask &= ~mask;
-    if (!g.mask) w.groups.erase(w.groups.begin() + w.at);
-    for (Group& other : w.groups)
-        if (mask && other.wait == kConverge) other.wait = kNext;
-}
-
 // Runs until the warp has to wait or has made so many steps.
 void run_warp(Warp& w, int steps) {
     const Kernel& k = *w.block->kernel;
@@ -219,19 +194,12 @@ void run_warp(Warp& w, int steps) {
         if (i.guard >= 0) mask &= i.guard_not ? ~w.pr[i.guard] : w.pr[i.guard];
         if (sites) count_issue(w, i, sites[pc], mask, 1);
         g.pc++;
-        if (i.flow == kBranch) {
-            branch(w, i.target, mask);
-        } else if (i.flow == kReturn) {
-            leave(w, mask);
-            if (w.groups.empty()) return;
-        } else if (mask) {
-            const Result result = execute(w, k, i, mask);
-            if (result == kBarrier) return;
-            if (result != kNext) {              // the instruction comes again
-                g.pc--;
-                g.wait = result;
-                if (sites) count_issue(w, i, sites[pc], mask, -1);
-            }
+        const Result result = mask ? execute(w, k, i, mask) : kNext;
+        if (result == kBarrier) return;
+        if (result != kNext) {                  // the instruction comes again
+            g.pc--;
+            g.wait = result;
+            if (sites) count_issue(w, i, sites[pc], mask, -1);
         }
         const bool alone = w.groups.size() == 1 && w.groups[0].wait == kNext;
         if (alone) w.at = 0;

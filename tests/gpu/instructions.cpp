@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
-#include <cstdlib>
 #include "count.h"
-#include "instructions.h"
 
 namespace ptx {
 namespace {
@@ -49,29 +46,28 @@ enum Space { kGlobal, kShared, kParam, kLocal, kGeneric };
 }
 // Returns an access's place as a host pointer, after all checks: alignment, bounds, races, launches that come before.
 // value: the bytes that a store writes.
-template <Space SPACE, AccessKind KIND>
-char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullptr) {
+char* place(Warp& w, Space space, AccessKind kind, uint64_t at, int bytes, int lane, const char* value = nullptr) {
     Block& b = *w.block;
-    const Actor actor{&w, lane, KIND, value};
+    const Actor actor{&w, lane, kind, value};
     if (at % unsigned(bytes)) fail("address 0x%llx is not aligned to %d bytes", Ull(at), bytes);
-    if constexpr (SPACE == kShared) {
+    for (const auto& [window, of] : {std::pair{kLocalWindow, kLocal}, {kSharedWindow, kShared}, {kParamWindow, kParam}})
+        if (space == kGeneric && at - window < kWindow) {
+            space = of;
+            at -= window;
+        }
+    if (space == kShared) {
         if (at >> 32) fail("shared address 0x%llx", Ull(at));
-        return shared_at(b, uint32_t(at), bytes, KIND != kWrites, KIND != kReads, &actor);
+        return shared_at(b, uint32_t(at), bytes, kind != kWrites, kind != kReads, &actor);
     }
-    if constexpr (SPACE == kParam) {
-        if (KIND != kReads || at + unsigned(bytes) > b.launch->params.size()) out_of_bounds("parameter", at, bytes);
+    if (space == kParam) {
+        if (kind != kReads || at + unsigned(bytes) > b.launch->params.size()) out_of_bounds("parameter", at, bytes);
         return const_cast<char*>(b.launch->params.data()) + at;
     }
-    if constexpr (SPACE == kLocal) {
+    if (space == kLocal) {
         const uint64_t size = uint64_t(b.kernel->local);
         if (at + unsigned(bytes) > size || at > size)
             fail("local access of %d bytes at %lld of %llu", bytes, static_cast<long long>(at), Ull(size));
         return w.local.data() + uint64_t(lane) * size + at;
-    }
-    if constexpr (SPACE == kGeneric) {
-        if (at - kLocalWindow < kWindow) return place<kLocal, KIND>(w, at - kLocalWindow, bytes, lane);
-        if (at - kSharedWindow < kWindow) return place<kShared, KIND>(w, at - kSharedWindow, bytes, lane, value);
-        if (at - kParamWindow < kWindow) return place<kParam, KIND>(w, at - kParamWindow, bytes, lane);
     }
     if (b.launch->dependent && !(w.waited >> lane & 1)) fail("global memory before griddepcontrol.wait");
     if (!memory_has(reinterpret_cast<void*>(at), size_t(bytes))) out_of_bounds("global", at, bytes);
@@ -82,24 +78,13 @@ char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullp
 template <Space SPACE> void load(Warp& w, const Ins& i, int lane) {
     const int32_t* const list = w.list(i);
     const int bytes = i.width, unused = 64 - 8 * bytes;
-    const char* const from = place<SPACE, kReads>(w, address_of(w, i, lane), bytes * i.vec, lane);
+    const char* const from = place(w, SPACE, kReads, address_of(w, i, lane), bytes * i.vec, lane);
     for (int v = 0; v < i.vec; v++) {
         uint64_t x = 0;
         std::memcpy(&x, from + v * bytes, size_t(bytes));
-        if (i.flags) x = uint64_t(int64_t(x << unused) >> unused);      // extends the sign
+        if (i.extends) x = uint64_t(int64_t(x << unused) >> unused);      // extends the sign
         w.write(list[v], i.list_width, lane, x);
     }
-}
-// A parameter's address has no register, mostly: then one lane loads it for all.
-Result load_parameter(Warp& w, const Ins& i, uint32_t mask) {
-    if (i.a[0] >= 0) return by_lane<load<kParam>>(w, i, mask);
-    const int first = std::countr_zero(mask);
-    load<kParam>(w, i, first);
-    for (const int32_t* slot = w.list(i); slot < w.list(i) + i.vec; slot++) {
-        const uint64_t x = w.read(*slot, i.list_width, first);
-        each_lane(mask, [&](int lane) { w.write(*slot, i.list_width, lane, x); });
-    }
-    return kNext;
 }
 template <Space SPACE> void store(Warp& w, const Ins& i, int lane) {
     const int32_t* const list = w.list(i);
@@ -109,10 +94,10 @@ template <Space SPACE> void store(Warp& w, const Ins& i, int lane) {
         const uint64_t x = w.read(list[v], i.list_width, lane);
         std::memcpy(value + v * bytes, &x, size_t(bytes));
     }
-    std::memcpy(place<SPACE, kWrites>(w, address_of(w, i, lane), all, lane, value), value, size_t(all));
+    std::memcpy(place(w, SPACE, kWrites, address_of(w, i, lane), all, lane, value), value, size_t(all));
 }
 template <Space SPACE, class X, bool MAX = false> void atomic_add(Warp& w, const Ins& i, int lane) {
-    char* const at = place<SPACE, kAtomically>(w, address_of(w, i, lane), sizeof(X), lane);
+    char* const at = place(w, SPACE, kAtomically, address_of(w, i, lane), sizeof(X), lane);
     if (SPACE == kGlobal) w.block->races->meet(w, lane, uint64_t(at));
     X before;
     std::memcpy(&before, at, sizeof before);
@@ -136,6 +121,30 @@ void pack(Warp& w, const Ins& i, int lane) {
 }
 
 // ---- warps
+
+// The lanes of the mask jump; the others go on at the next instruction.
+Result branch(Warp& w, const Ins& i, uint32_t mask) {
+    const Group all = w.groups[size_t(w.at)];
+    Group& g = w.groups[size_t(w.at)];
+    g.pc = i.target;
+    g.mask = mask;
+    if (const uint32_t others = all.mask & ~mask) w.groups.push_back({.pc = all.pc, .mask = others});
+    return kNext;
+}
+// The lanes of the mask return. Lanes that wait for others look again.
+Result leave(Warp& w, const Ins&, uint32_t mask) {
+    if (w.in_flight) fail("returns with wgmma not waited for");
+    if (w.block->launch->dependent && (mask & ~w.waited)) fail("returns without griddepcontrol.wait");
+    for (const CpAsync& c : w.copies)
+        if (mask >> c.lane & 1) fail("returns with cp.async not waited for");
+    w.alive &= ~mask;
+    Group& g = w.groups[size_t(w.at)];
+    g.mask &= ~mask;
+    if (!g.mask) w.groups.erase(w.groups.begin() + w.at);
+    for (Group& other : w.groups)
+        if (other.wait == kConverge) other.wait = kNext;
+    return kNext;
+}
 
 // Returns the member mask that the lanes give, in which all of them are.
 uint32_t members_of(const Warp& w, int slot, uint32_t mask) {
@@ -269,14 +278,14 @@ void under_way(Block& b, uint32_t at, uint32_t bytes) {
     std::memset(b.shadow.data() + at, kFresh, bytes);
     std::memset(b.shared.data() + at, 0xff, bytes);
 }
-// a[0] + imm: to; a[1] + list: from; a[2]: bytes that exist, others become zeros
+// a[0] + imm: to; a[1] + from: from; a[2]: bytes that exist, others become zeros
 void cp_async(Warp& w, const Ins& i, int lane) {
     const uint32_t to = uint32_t(address_of(w, i, lane));
-    const uint64_t from = (i.a[1] < 0 ? 0 : w.read(i.a[1], 8, lane)) + uint64_t(int64_t(i.list));
+    const uint64_t from = (i.a[1] < 0 ? 0 : w.read(i.a[1], 8, lane)) + uint64_t(i.from);
     const int size = int(w.reg<uint32_t>(i.a[2])[lane]);
     if (size < 0 || size > 16 || to % 16 || from % 16)
         fail("cp.async: %d bytes from 0x%llx to %u", size, Ull(from), to);
-    if (size) place<kGlobal, kReads>(w, from, 16, lane);
+    if (size) place(w, kGlobal, kReads, from, 16, lane);
     Actor actor{&w, lane, kWrites};
     actor.copy = true;
     shared_at(*w.block, to, 16, false, true, &actor);
@@ -360,14 +369,15 @@ TensorMap map_at(const Warp& w, uint64_t at, int rank) {
 void tma_load(Warp& w, const Ins& i, int lane) {
     Block& b = *w.block;
     Box box;
-    box.map = map_at(w, w.read(i.a[1], 8, lane), i.n);
+    const int dimensions = i.a[4] < 0 ? 2 : 3;
+    box.map = map_at(w, w.read(i.a[1], 8, lane), dimensions);
     if (b.launch->dependent && !(w.waited >> lane & 1)) fail("TMA before griddepcontrol.wait");
     box.to = uint32_t(address_of(w, i, lane));
     box.bar = w.reg<uint32_t>(i.a[5])[lane];
     box.row_bytes = box.map.box[0] * 2u;
     box.span = box.map.swizzle ? 16u << box.map.swizzle : 0;
     for (unsigned d = 1; d < box.map.rank; d++) box.rows *= box.map.box[d];
-    for (int d = 0; d < i.n; d++) box.start[size_t(d)] = w.reg<int32_t>(i.a[2 + d])[lane];
+    for (int d = 0; d < dimensions; d++) box.start[size_t(d)] = w.reg<int32_t>(i.a[2 + d])[lane];
     if (box.to % (box.span == 128 ? 1024 : 128)) fail("TMA load to shared address %u: not aligned", box.to);
     const Mbar& m = mbar_at(w, lane, box.bar);
     if (!m.fenced) fail("TMA load: no fence.mbarrier_init since its barrier was made");
@@ -393,36 +403,14 @@ struct Product {
 float low(uint32_t two) { return std::bit_cast<float>(two << 16); }
 float high(uint32_t two) { return std::bit_cast<float>(two & 0xffff0000u); }
 
-// SOFT_GPU_SUM: how a tensor core adds.
-enum SumMode { kInOrder, kExact, kTruncated };
-SumMode sum_mode() {
-    static const char* const text = std::getenv("SOFT_GPU_SUM");
-    static const SumMode mode = SumMode(text ? std::atoi(text) : kInOrder);
-    return mode;
-}
-// Returns d plus 16 products: exact, rounded once; or each term truncated at 25 bits below the largest, as is said of
-// hardware, and the sum rounded toward zero.
-float other_sum(const float* a, const float* b, float d) {
-    double terms[17], most = 0, sum = 0;
-    for (int k = 0; k < 16; k++) terms[k] = double(a[k]) * double(b[k * 256]);
-    terms[16] = d;
-    for (const double t : terms) most = std::fmax(most, std::fabs(t));
-    const bool truncates = sum_mode() == kTruncated && most > 0 && std::isfinite(most);
-    const double unit = truncates ? std::ldexp(1, std::ilogb(most) - 24) : 0;
-    for (const double t : terms) sum += truncates ? std::trunc(t / unit) * unit : t;
-    const float rounded = float(sum);
-    return truncates && std::fabs(double(rounded)) > std::fabs(sum) ? std::nextafter(rounded, 0.0f) : rounded;
-}
-// kInOrder: 16 products in order of k, in float, and their sum to d.
+// 16 products in order of k, in float, and their sum to d.
 void multiply(int columns) {
-    const bool in_order = sum_mode() == kInOrder;
     for (int m = 0; m < 16; m++)
         for (int first = 0; first < columns; first += 8) {
-            const float* const a = product.a[m];
-            float *const d = product.d[m] + first, sums[8] = {};
-            for (int k = 0; k < 16 && in_order; k++)
-                for (int n = 0; n < 8; n++) sums[n] += a[k] * product.b[k][first + n];
-            for (int n = 0; n < 8; n++) d[n] = in_order ? d[n] + sums[n] : other_sum(a, &product.b[0][first + n], d[n]);
+            float sums[8] = {};
+            for (int k = 0; k < 16; k++)
+                for (int n = 0; n < 8; n++) sums[n] += product.a[m][k] * product.b[k][first + n];
+            for (int n = 0; n < 8; n++) product.d[m][first + n] += sums[n];
         }
 }
 // Where fragments have their elements: PTX ISA, "Matrix Fragments for mma.m16n8k16", and those of wgmma.
@@ -524,7 +512,7 @@ void wgmma(Warp& w, const Ins& i) {
     for (int j = 0; j < i.list_n; j++)
         if (w.written[size_t(w.list(i)[j] / 128)] >= w.fences)
             fail("wgmma: register %d of its was written since wgmma.fence", j);
-    const bool a_in_registers = i.flags;
+    const bool a_in_registers = i.a[0] < 0;
     const uint64_t a = a_in_registers ? 0 : common<uint64_t>(w, i.a[0], ~0u, "A");
     const uint64_t b = common<uint64_t>(w, i.a[1], ~0u, "B");
     const uint32_t scale_d = w.pr[i.a[2]];
@@ -541,7 +529,7 @@ void carry_out(Warp& w, const Wgmma& g) {
     const Ins& i = *g.ins;
     const int columns = int(i.imm);
     w.loc = i.loc;
-    if (i.flags) read_a(w, w.list(i) + columns / 2);
+    if (i.a[0] < 0) read_a(w, w.list(i) + columns / 2);
     else read_tile(w, g.a, first_row(w), 16, i.a[3], product.a[0], 16, 1);
     read_tile(w, g.b, 0, columns, i.a[4], product.b[0], 1, 256);
     each_sum(w, w.list(i), columns, [&](float& d, float c) { d = g.accumulate ? c : 0; });
@@ -601,23 +589,29 @@ void set_registers(Warp&, const Ins& i) {
 
 }  // namespace
 
-const Special* find_special(const std::string& name) {
-    static const std::unordered_map<std::string, Special> table = {
-        {"ld", {by_lane<load<kGeneric>>}},
-        {"ld.global", {by_lane<load<kGlobal>>}},
-        {"ld.local", {by_lane<load<kLocal>>}},
-        {"ld.param", {load_parameter}},
-        {"ld.shared", {by_lane<load<kShared>>}},
-        {"st", {by_lane<store<kGeneric>>}},
-        {"st.global", {by_lane<store<kGlobal>>}},
-        {"st.local", {by_lane<store<kLocal>>}},
-        {"st.shared", {by_lane<store<kShared>>}},
-        {"pack", {by_lane<pack>}},
-        {"unpack", {by_lane<unpack>}},
-        {"atom.global.add.u32", {by_lane<atomic_add<kGlobal, uint32_t>>, "d1, [], r2"}},
-        {"atom.global.add.f32", {by_lane<atomic_add<kGlobal, float>>, "d1, [], r2"}},
-        {"atom.global.max.u64", {by_lane<atomic_add<kGlobal, uint64_t, true>>, "e1, [], s2"}},
-        {"atom.shared.add.u32", {by_lane<atomic_add<kShared, uint32_t>>, "d1, [], r2"}},
+static Instructions make_table() {
+    Instructions table = {
+        {"ld", {by_lane<load<kGeneric>>, "D*, @0"}},
+        {"ld.global", {by_lane<load<kGlobal>>, "D*, @0"}},
+        {"ld.local", {by_lane<load<kLocal>>, "D*, @0"}},
+        {"ld.param", {by_lane<load<kParam>>, "D*, @0"}},
+        {"ld.shared", {by_lane<load<kShared>>, "D*, @0"}},
+        {"st", {by_lane<store<kGeneric>>, "@0, R*"}},
+        {"st.global", {by_lane<store<kGlobal>>, "@0, R*"}},
+        {"st.local", {by_lane<store<kLocal>>, "@0, R*"}},
+        {"st.shared", {by_lane<store<kShared>>, "@0, R*"}},
+        {"mov.b32 {0}", {by_lane<unpack>, "D+, r0"}},
+        {"mov.b32 {1}", {by_lane<pack>, "d0, R+"}},
+        {"mov.b64 {0}", {by_lane<unpack>, "D+, s0"}},
+        {"mov.b64 {1}", {by_lane<pack>, "e0, R+"}},
+        {"atom.global.add.u32", {by_lane<atomic_add<kGlobal, uint32_t>>, "d1, @0, r2"}},
+        {"atom.global.add.f32", {by_lane<atomic_add<kGlobal, float>>, "d1, @0, r2"}},
+        {"atom.global.max.u64", {by_lane<atomic_add<kGlobal, uint64_t, true>>, "e1, @0, s2"}},
+        {"atom.shared.add.u32", {by_lane<atomic_add<kShared, uint32_t>>, "d1, @0, r2"}},
+        {"bra", {branch, "L"}},
+        {"bra.uni", {branch, "L"}},
+        {"exit", {leave}},
+        {"ret", {leave}},
         {"shfl.sync.bfly.b32", {shuffle<kBfly>, "d0, q5?, r1, r2, r3, r4"}},
         {"shfl.sync.down.b32", {shuffle<kDown>, "d0, q5?, r1, r2, r3, r4"}},
         {"shfl.sync.idx.b32", {shuffle<kIdx>, "d0, q5?, r1, r2, r3, r4"}},
@@ -626,27 +620,28 @@ const Special* find_special(const std::string& name) {
         {"bar.arrive", {barrier<false>, "r0, r1?"}},
         {"bar.sync", {barrier<true>, "r0, r1?"}},
         {"bar.warp.sync", {warp_sync, "r0"}},
-        {"mbarrier.init.shared::cta.b64", {by_lane<mbar_init>, "[], r1"}},
-        {"mbarrier.arrive.shared::cta.b64", {by_lane<mbar_arrive>, "_, [], r1?"}},
-        {"mbarrier.arrive.expect_tx.shared::cta.b64", {by_lane<mbar_arrive>, "_, [], r1?"}},
-        {"mbarrier.try_wait.parity.shared::cta.b64", {mbar_try_wait, "q2, [], r1"}},
+        {"mbarrier.init.shared::cta.b64", {by_lane<mbar_init>, "@0, r1"}},
+        {"mbarrier.arrive.shared::cta.b64", {by_lane<mbar_arrive>, "_, @0, r1?"}},
+        {"mbarrier.arrive.expect_tx.shared::cta.b64", {by_lane<mbar_arrive>, "_, @0, r1?"}},
+        {"mbarrier.try_wait.parity.shared::cta.b64", {mbar_try_wait, "q2, @0, r1"}},
         {"membar.gl", {device_fence}},
         {"membar.sys", {device_fence}},
         {"fence.acq_rel.gpu", {device_fence}},
         {"fence.acq_rel.sys", {device_fence}},
         {"fence.mbarrier_init.release.cluster", {mbar_fence}},
         {"fence.proxy.async.shared::cta", {async_fence}},
-        {"cp.async.cg.shared.global.L2::128B", {by_lane<cp_async>}},
+        {"cp.async.cg.shared.global.L2::128B", {by_lane<cp_async>, "@0, @1, 16, r2=16"}},
         {"cp.async.commit_group", {by_lane<cp_commit>}},
         {"cp.async.wait_group", {cp_wait, "#"}},
-        {"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes", {by_lane<tma_load>}},
-        {"cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes", {by_lane<tma_load>}},
-        {"prefetch.tensormap", {prefetch, "[]"}},
-        {"prefetch.global.L2", {prefetch, "[]"}},
-        {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", {by_warp<ldmatrix<false>>, "D4, []"}},
-        {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", {by_warp<ldmatrix<true>>, "D4, []"}},
+        {"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes",
+         {by_lane<tma_load>, "@0, [s1, {r2, r3}], [r5]"}},
+        {"cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes",
+         {by_lane<tma_load>, "@0, [s1, {r2, r3, r4}], [r5]"}},
+        {"prefetch.tensormap", {prefetch, "@0"}},
+        {"prefetch.global.L2", {prefetch, "@0"}},
+        {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", {by_warp<ldmatrix<false>>, "D4, @0"}},
+        {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", {by_warp<ldmatrix<true>>, "D4, @0"}},
         {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", {by_warp<mma>, "D4, R4, R2, R4"}},
-        {"wgmma", {by_warp<wgmma>}},
         {"wgmma.fence.sync.aligned", {by_warp<wgmma_fence>}},
         {"wgmma.commit_group.sync.aligned", {by_warp<wgmma_commit>}},
         {"wgmma.wait_group.sync.aligned", {by_warp<wgmma_wait>, "#"}},
@@ -656,6 +651,16 @@ const Special* find_special(const std::string& name) {
         {"griddepcontrol.launch_dependents", {launch_dependents}},
         {"trap", {trap}},
     };
+    for (int n = 8; n <= 256; n += 8) {
+        const std::string name = format("wgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16 {0}", n);
+        table[name] = {by_warp<wgmma>, format("D%d, s0, s1, p2, 1, 1, #3, #4", n / 2), n};
+        table[name + " {1}"] = {by_warp<wgmma>, format("D%d, R4, s1, p2, 1, 1, #4", n / 2), n};
+    }
+    add_arithmetic(table);
+    return table;
+}
+const Instruction* find_instruction(const std::string& name) {
+    static const Instructions table = make_table();
     const auto it = table.find(name);
     return it == table.end() ? nullptr : &it->second;
 }

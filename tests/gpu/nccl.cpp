@@ -6,8 +6,8 @@
 // are added in order of rank, which is not the order of the trainer's tree.
 #include <cerrno>
 #include <random>
+#include <thread>
 #include <utility>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -95,43 +95,28 @@ int comm_destroy(NcclComm comm) {
     return 0;
 }
 
-// Moves what a socket takes or has. Returns whether the transfer is finished.
-bool advance(Transfer& t, ssize_t n) {
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        for (;;) pause();           // a peer is gone: the stream stands still
-    if (n > 0) t.data += n, t.bytes -= size_t(n);
-    return t.bytes == 0;
-}
-// Makes all transfers of a group, in both directions at once.
+// Makes all transfers of a group, in both directions and with all peers at once.
 void run_group(const Group& g) {
     const size_t size = size_t(g.comm->size);
-    std::vector<std::vector<Transfer>> out = g.out, in = g.in;
-    for (const auto& to : out) for (const Transfer& t : to) ptx::touched(t.data, t.bytes, ptx::kReads);
-    for (const auto& of : in) for (const Transfer& t : of) ptx::touched(t.data, t.bytes, ptx::kWrites);
-    std::vector<size_t> sent(size), received(size);         // transfers finished, by peer
-    for (;;) {
-        std::vector<pollfd> fds;
-        std::vector<size_t> peers;
-        for (size_t p = 0; p < size; p++) {
-            const int events = (sent[p] < out[p].size() ? POLLOUT : 0) | (received[p] < in[p].size() ? POLLIN : 0);
-            if (!events) continue;
-            fds.push_back({g.comm->sockets[p], short(events), 0});
-            peers.push_back(p);
-        }
-        if (fds.empty()) break;
-        poll(fds.data(), nfds_t(fds.size()), 1000);
-        for (size_t i = 0; i < fds.size(); i++) {
-            const size_t p = peers[i];
-            if (fds[i].revents & POLLOUT) {
-                Transfer& t = out[p][sent[p]];
-                sent[p] += advance(t, send(fds[i].fd, t.data, t.bytes, MSG_DONTWAIT | MSG_NOSIGNAL));
-            }
-            if (fds[i].revents & (POLLIN | POLLHUP)) {
-                Transfer& t = in[p][received[p]];
-                received[p] += advance(t, recv(fds[i].fd, t.data, t.bytes, MSG_DONTWAIT));
-            }
-        }
+    std::vector<std::jthread> threads;
+    const auto start = [&](const std::vector<Transfer>& all, size_t peer, ptx::AccessKind kind) {
+        for (const Transfer& t : all) ptx::touched(t.data, t.bytes, kind);
+        threads.emplace_back([all, kind, fd = g.comm->sockets[peer]] {
+            for (Transfer t : all)
+                while (t.bytes) {
+                    const ssize_t n = kind == ptx::kReads ? send(fd, t.data, t.bytes, MSG_NOSIGNAL)
+                                                          : recv(fd, t.data, t.bytes, 0);
+                    if (n == 0 || (n < 0 && errno != EINTR))
+                        for (;;) pause();       // a peer is gone: the stream stands still
+                    if (n > 0) t.data += n, t.bytes -= size_t(n);
+                }
+        });
+    };
+    for (size_t p = 0; p < size; p++) {
+        if (!g.out[p].empty()) start(g.out[p], p, ptx::kReads);
+        if (!g.in[p].empty()) start(g.in[p], p, ptx::kWrites);
     }
+    threads.clear();
     for (const Sum& s : g.sums) {
         ptx::touched(s.own, s.terms[0].size() * sizeof(float), ptx::kReads);
         ptx::touched(s.to, s.terms[0].size() * sizeof(float), ptx::kWrites);
@@ -189,16 +174,13 @@ int get_async_error(NcclComm, int* error) { return *error = 0; }
 }  // namespace
 
 void* ptx::nccl_function(const char* name) {
+    const auto at = [](auto* f) { return reinterpret_cast<void*>(f); };
     static const struct { const char* name; void* function; } kAll[] = {
-        {"ncclGetVersion", reinterpret_cast<void*>(get_version)},
-        {"ncclGetUniqueId", reinterpret_cast<void*>(get_unique_id)},
-        {"ncclCommInitRank", reinterpret_cast<void*>(comm_init_rank)},
-        {"ncclCommDestroy", reinterpret_cast<void*>(comm_destroy)},
-        {"ncclGroupStart", reinterpret_cast<void*>(group_start)},
-        {"ncclGroupEnd", reinterpret_cast<void*>(group_end)}, {"ncclSend", reinterpret_cast<void*>(send_data)},
-        {"ncclRecv", reinterpret_cast<void*>(receive_data)}, {"ncclReduce", reinterpret_cast<void*>(reduce)},
-        {"ncclGetErrorString", reinterpret_cast<void*>(error_string)},
-        {"ncclCommGetAsyncError", reinterpret_cast<void*>(get_async_error)}};
+        {"ncclGetVersion", at(get_version)}, {"ncclGetUniqueId", at(get_unique_id)},
+        {"ncclCommInitRank", at(comm_init_rank)}, {"ncclCommDestroy", at(comm_destroy)},
+        {"ncclGroupStart", at(group_start)}, {"ncclGroupEnd", at(group_end)}, {"ncclSend", at(send_data)},
+        {"ncclRecv", at(receive_data)}, {"ncclReduce", at(reduce)}, {"ncclGetErrorString", at(error_string)},
+        {"ncclCommGetAsyncError", at(get_async_error)}};
     for (const auto& f : kAll)
         if (!std::strcmp(f.name, name)) return f.function;
     return nullptr;

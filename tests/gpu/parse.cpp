@@ -9,27 +9,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <regex>
 #include "engine.h"
-#include "instructions.h"
 
 namespace ptx {
 
-static std::string vformat(const char* f, va_list list) {
-    char text[4096];
-    vsnprintf(text, sizeof text, f, list);
-    return text;
-}
 std::string format(const char* f, ...) {
+    char text[4096];
     va_list list;
     va_start(list, f);
-    const std::string text = vformat(f, list);
+    vsnprintf(text, sizeof text, f, list);
     va_end(list);
     return text;
 }
 void fail(const char* f, ...) {
+    char text[4096];
     va_list list;
     va_start(list, f);
-    const std::string text = vformat(f, list);
+    vsnprintf(text, sizeof text, f, list);
     va_end(list);
     throw Error(text);
 }
@@ -83,10 +80,10 @@ static std::vector<std::string> split(std::string_view s) {
     if (!part.empty()) parts.push_back(part);
     return parts;
 }
-// "{a,b}" is a list, anything else one element.
-static std::vector<std::string> braced(const std::string& s) {
-    if (s.size() > 1 && s[0] == '{') return split(std::string_view(s).substr(1, s.size() - 2));
-    return {s};
+// What is inside of braces or brackets.
+static std::vector<std::string> inner(const std::string& s) {
+    if (s.size() < 2) fail("operand %s: want a list or an address", s.c_str());
+    return split(std::string_view(s).substr(1, s.size() - 2));
 }
 // A number of the text, or the bits of a float ("0f3F800000", "0d3FF0000000000000").
 static std::optional<uint64_t> number(std::string s) {
@@ -104,15 +101,19 @@ template <class F> static void each_place(std::string_view text, std::string_vie
     for (size_t at = 0; (at = text.find(word, at)) != text.npos; at++) f(at);
 }
 
-// ".shared .align 4 .b8 name[256]", ".shared .align 4 .u32 name", ".extern .shared .align 16 .b8 name[]", ".local ..."
+// ".shared .align 4 .b8 name[256]", ".extern .shared .align 16 .b8 name[]", ".local ...", ".param .u64 name"; what a
+// parameter points to (".ptr .global .align 1") says nothing here.
 static DeclaredArray declared_array(std::string_view s, size_t at) {
-    const std::string text(s.substr(at, s.find(';', at) - at));
-    int align = 1, count = 1;
+    static const std::regex pointer("[.]ptr( [.][a-z]+)*( [0-9]+)? ");
+    const std::string all(s.substr(at, s.find_first_of(";,", at) - at)), text = std::regex_replace(all, pointer, "");
+    int align = 0, count = 1;
     char name[2048], type[16];
-    if (sscanf(text.c_str(), ".%*[a-z] .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3)
+    if (sscanf(text.c_str(), ".%*[a-z] .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3 &&
+        sscanf(text.c_str(), ".%*[a-z] .%15s %2000[^[ \n]", type, name) != 2)
         fail("%s: want .align N .type name", text.c_str());
     const bool dynamic = s.substr(0, at).ends_with(".extern ");
-    return {name, align, dynamic ? 0 : std::atoi(type + 1) / 8 * count, dynamic};
+    const int bytes = std::atoi(type + 1) / 8;
+    return {name, align ? align : bytes, dynamic ? 0 : bytes * count, dynamic};
 }
 
 Module::Module(std::string text_) : text(std::move(text_)) {
@@ -243,29 +244,27 @@ struct Parser {
         }
         return constant(width, uint64_t(place_of(s)));
     }
-    // [base+offset]: the base's register (-1: none) and width, and the offset.
-    void address(Ins& i, const std::string& s) {
+    // "[base+offset]": a[n] becomes the base's register (-1: none). Returns the offset.
+    int64_t address(Ins& i, int n, const std::string& s) {
         if (s.size() < 2 || s[0] != '[' || s.back() != ']') fail("address %s: want [base+offset]", s.c_str());
         const size_t plus = std::min(s.find('+'), s.size() - 1);
         const std::string base = s.substr(1, plus - 1);
-        i.imm = s[plus] == '+' ? std::stoll(s.substr(plus + 1)) : 0;
-        if (const auto reg = find(base)) {
-            i.a[0] = reg->slot;
-            i.base_width = uint8_t(reg->bytes);
-            reads.push_back(reg->slot);
-            return;
-        }
-        i.a[0] = -1;
-        i.base_width = 8;
-        i.imm += place_of(base);
+        const int64_t offset = s[plus] == '+' ? std::stoll(s.substr(plus + 1)) : 0;
+        const auto reg = find(base);
+        if (n == 0) i.base_width = uint8_t(reg ? reg->bytes : 8);
+        else want(!reg || reg->bytes == 8, s, "want a 64-bit address");
+        if (!reg) return offset + place_of(base);
+        i.a[n] = reg->slot;
+        reads.push_back(reg->slot);
+        return offset;
     }
-    static void want(bool good, const std::string& op, const char* what) {
-        if (!good) fail("%s: %s", op.c_str(), what);
+    static void want(bool good, const std::string& subject, const char* what) {
+        if (!good) fail("%s: %s", subject.c_str(), what);
     }
     // Adds to Ins::list the registers in braces, or one alone: all of 8 bytes, or none; "_" is -1. Returns how many.
-    int list(Ins& i, const std::string& s, int width, bool write = false) {
+    int list(Ins& i, const std::string& s, int width, bool write) {
         if (i.list < 0) i.list = int32_t(k.more.size());
-        const Parts names = braced(s);
+        const Parts names = s[0] == '{' ? inner(s) : Parts{s};
         for (const std::string& name : names) {
             int own = width;
             k.more.push_back(operand(name, width, write, &own));
@@ -275,130 +274,62 @@ struct Parser {
         }
         return int(names.size());
     }
-
-    // ---- instructions that are no Simple
-
-    using Op = const std::string&;
-    void memory_access(Ins& i, Op op, const Parts& p) {             // "ld.global.nc.v4.f32": "ld.global"
-        const bool store = op[0] == 's';
-        const size_t type = op.rfind('.') + 1;
-        std::string name = op.substr(0, type - 1);
-        for (const int n : {2, 4})
-            if (name.ends_with(format(".v%d", n))) {
-                i.vec = uint8_t(n);
-                name.resize(name.size() - 3);
-            }
-        if (name.ends_with(".nc") || name.ends_with(".wb")) name.resize(name.size() - 3);
-        i.fn = special(name, op).fn;
-        i.width = uint8_t(std::stoi(op.substr(type + 1)) / 8);
-        i.flags = op[type] == 's';
-        address(i, p.at(store ? 0 : 1));
-        want(list(i, p.at(store ? 1 : 0), i.width == 8 ? 8 : 4, !store) == i.vec, op, "another number of registers");
-    }
-    void move(Ins& i, Op op, const Parts& p) {
-        const bool unpacks = p.at(0)[0] == '{', packs = p.at(1)[0] == '{';
-        i.width = op == "mov.b64" ? 8 : 4;
-        if (!unpacks && !packs) return simple(i, op, *find_simple(i.width == 8 ? "mov.u64" : "mov.u32"), p);
-        i.fn = special(unpacks ? "unpack" : "pack", op).fn;
-        i.a[0] = operand(p[unpacks ? 1 : 0], i.width, packs);
-        list(i, p[unpacks ? 0 : 1], 4, unpacks);
-    }
-    void wgmma(Ins& i, Op op, const Parts& p) {
-        const int n = std::atoi(op.c_str() + std::min(op.find(".m64n") + 5, op.size()));
-        i.is_wgmma = k.has_wgmma = true;
-        i.fn = special("wgmma", op).fn;
-        want(op == format("wgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16", n) && n % 8 == 0 && n >= 8 &&
-             n <= 256, op, "unknown instruction");
-        const bool a_in_registers = p.at(1)[0] == '{';
-        i.imm = n;
-        i.flags = a_in_registers;
-        want(list(i, p[0], 4, true) == n / 2, op, "another number of accumulators");
-        reads.insert(reads.end(), writes.begin(), writes.end());
-        if (a_in_registers) want(list(i, p[1], 4) == 4, op, "another number of registers of A");
-        else i.a[0] = operand(p[1], 8);
-        i.a[1] = operand(p.at(2), 8);
-        i.a[2] = operand(p.at(3), 0);
-        want(p.size() == (a_in_registers ? 7 : 8) && p[4] == "1" && p[5] == "1", op, "want both scales 1");
-        for (size_t j = 6; j < p.size(); j++) want(p[j] == "0" || p[j] == "1", op, "transposes by 0 or 1");
-        i.a[3] = !a_in_registers && p[6] == "1";        // A and B are MN-major
-        i.a[4] = p.back() == "1";
-    }
-    // a[0] + imm: to; a[1] + list: from; a[2]: bytes that exist
-    void copy_async(Ins& i, Op op, const Parts& p) {
-        Ins from;
-        i.fn = special(op, op).fn;
-        address(i, p.at(0));
-        address(from, p.at(1));
-        want(from.base_width == 8 && p.at(2) == "16", op, "want 16 bytes from a 64-bit address");
-        i.a[1] = from.a[0];
-        i.list = int32_t(from.imm);
-        i.a[2] = p.size() > 3 ? operand(p[3], 4) : constant(4, 16);
-    }
-    // a[0] + imm: to; a[1]: the map; a[2..4]: where in it; a[5]: the mbarrier
-    void load_tensor(Ins& i, Op op, const Parts& p) {
-        Ins bar;
-        i.fn = special(op, op).fn;
-        address(i, p.at(0));
-        const Parts map = split(std::string_view(p.at(1)).substr(1, p[1].size() - 2)), places = braced(map.at(1));
-        i.n = uint8_t(op[op.find("tensor.") + 7] - '0');
-        want(places.size() == i.n && i.n <= 3, op, "another number of places");
-        i.a[1] = operand(map[0], 8);
-        for (size_t j = 0; j < i.n; j++) i.a[2 + j] = operand(places[j], 4);
-        address(bar, p.at(2));
-        want(!bar.imm && bar.base_width == 4, op, "want a 32-bit register for the mbarrier");
-        i.a[5] = bar.a[0];
-    }
-    // An operand by its word of Special::operands.
+    // An operand by its word of Instruction::operands.
     void by_word(Ins& i, const std::string& word, const std::string& s) {
-        const int n = word[1] - '0';
-        switch (word[0]) {
-            case 'd': i.a[n] = operand(s, 4, true); break;
-            case 'r': i.a[n] = operand(s, 4); break;
-            case 'e': i.a[n] = operand(s, 8, true); break;
-            case 's': i.a[n] = operand(s, 8); break;
-            case 'q': i.a[n] = operand(s, 0, true); break;
-            case 'p': i.a[n] = operand(s, 0); break;
-            case 'D': want(list(i, s, 4, true) == n, s, "another number of registers"); break;
-            case 'R': want(list(i, s, 4) == n, s, "another number of registers"); break;
-            case '[': address(i, s); break;
-            case '_': want(s == "_", s, "want _"); break;
-            default:
-                want(number(s).has_value(), s, "want a number");
-                i.imm = int64_t(*number(s));
+        const int n = std::atoi(word.c_str() + 1);
+        if (const size_t letter = std::string_view("dresqp").find(word[0]); letter != word.npos) {
+            i.a[n] = operand(s, letter < 2 ? 4 : letter < 4 ? 8 : 0, letter % 2 == 0);
+        } else if (word[0] == 'D' || word[0] == 'R') {
+            const bool as_type = word[1] == '*';
+            const int got = list(i, s, as_type && i.width == 8 ? 8 : 4, word[0] == 'D');
+            want(word[1] == '+' || got == (as_type ? i.vec : n), s, "another number of registers");
+        } else if (word[0] == '@') {
+            (n ? i.from : i.imm) = address(i, n, s);
+        } else if (word[0] == '#') {
+            want(number(s).has_value(), s, "want a number");
+            if (n) i.a[n] = int32_t(*number(s));
+            else i.imm = int64_t(*number(s));
+        } else if (word[0] == 'L') {
+            scopes.back().jumps.emplace_back(int(k.code.size()), s);
+        } else if (word[0] == '[' || word[0] == '{') {
+            by_words(i, inner(word), inner(s), s);
+        } else {
+            want(s == word, s, "want another operand");
         }
     }
-    void by_words(Ins& i, Op op, const Parts& p) {
-        const Special& row = special(op, op);
-        i.fn = row.fn;
-        const Parts words = split(row.operands);
+    void by_words(Ins& i, const Parts& words, const Parts& p, const std::string& subject) {
         size_t n = 0;
-        for (const std::string& word : words)
-            if (word.back() == '?' && p.size() < words.size()) i.a[word[1] - '0'] = -1;
-            else by_word(i, word, p.at(n++));
-        want(n == p.size(), op, "another number of operands");
+        for (const std::string& word : words) {
+            const size_t option = word.find_first_of("?=");
+            if (option == word.npos || p.size() == words.size()) by_word(i, word, p.at(n++));
+            else if (word[option] == '=') by_word(i, word, word.substr(option + 1));
+        }
+        want(n == p.size(), subject, "another number of operands");
     }
-    static const Special& special(const std::string& name, Op op) {
-        const Special* const row = find_special(name);
+    // Its row is named as engine.h says.
+    void by_row(Ins& i, const std::string& op, const Parts& p) {
+        const size_t type = op.rfind('.') + 1;
+        std::string name = op;
+        i.width = uint8_t(std::atoi(op.c_str() + type + 1) / 8);
+        i.extends = op[type] == 's';
+        i.is_wgmma = op.starts_with("wgmma.mma_async");
+        k.has_wgmma |= i.is_wgmma;
+        if (op.starts_with("ld.") || op.starts_with("st.")) {
+            name.resize(type - 1);
+            for (const int n : {2, 4})
+                if (name.ends_with(format(".v%d", n))) {
+                    i.vec = uint8_t(n);
+                    name.resize(name.size() - 3);
+                }
+            if (name.ends_with(".nc") || name.ends_with(".wb")) name.resize(name.size() - 3);
+        } else if (op.starts_with("mov.") || i.is_wgmma) {
+            for (size_t j = 0; j < 2; j++) name += p.at(j)[0] == '{' ? format(" {%zu}", j) : "";
+        }
+        const Instruction* const row = find_instruction(name);
         want(row, op, "unknown instruction");
-        return *row;
-    }
-    void simple(Ins& i, Op op, const Simple& row, const Parts& p) {
-        i.fn = row.fn;
-        i.n = uint8_t(row.n);
-        want(p.size() == i.n, op, "another number of operands");
-        for (size_t j = 0; j < i.n; j++) i.a[j] = operand(p[j], row.width[j], j == 0);
-    }
-    // By the opcode's beginning; the first that fits. The last fits all.
-    struct Form {
-        const char* begins;
-        void (Parser::*parse)(Ins&, Op, const Parts&);
-    };
-    static const Form& form_of(std::string_view op) {
-        static constexpr Form kForms[] = {
-            {"ld.", &Parser::memory_access}, {"st.", &Parser::memory_access}, {"mov.b64", &Parser::move},
-            {"mov.b32", &Parser::move}, {"wgmma.mma_async", &Parser::wgmma}, {"cp.async.cg", &Parser::copy_async},
-            {"cp.async.bulk.tensor", &Parser::load_tensor}, {"", &Parser::by_words}};
-        return *std::ranges::find_if(kForms, [&](const Form& f) { return op.starts_with(f.begins); });
+        i.fn = row->fn;
+        i.imm = row->imm;
+        by_words(i, split(row->operands), p, op);
     }
 
     // ---- statements
@@ -421,16 +352,7 @@ struct Parser {
         const std::string op = s.substr(begin, end - begin);
         const Parts parts = split(std::string_view(s).substr(end));
         i.op = opcode_number(op);
-        if (op == "bra" || op == "bra.uni") {
-            i.flow = kBranch;
-            scopes.back().jumps.emplace_back(int(k.code.size()), parts.at(0));
-        } else if (op == "ret" || op == "exit") {
-            i.flow = kReturn;
-        } else if (const Simple* row = find_simple(op)) {
-            simple(i, op, *row, parts);
-        } else {
-            (this->*form_of(op).parse)(i, op, parts);
-        }
+        by_row(i, op, parts);
         i.uses = int32_t(k.more.size());
         i.writes = uint16_t(writes.size());
         i.reads = uint16_t(reads.size());
@@ -479,37 +401,20 @@ struct Parser {
             fail("directive %.60s: unknown", s.c_str());
     }
 
-    // ".param .align 64 .b8 name[128]", ".param .u64 .ptr .global .align 1 name"
-    void parameter(std::string p) {
-        if (const size_t ptr = p.find(".ptr"); ptr != p.npos) {        // says only what it points to
-            const size_t align = p.find(".align", ptr);
-            p.erase(ptr, (align == p.npos ? ptr + 4 : p.find_first_not_of("0123456789 ", align + 6)) - ptr);
-        }
-        int align = 0, count = 1;
-        char type[16] = "", name[4096] = "";
-        if (sscanf(p.c_str(), " .param .align %d .%15s %4000[^[ ,\n][%d]", &align, type, name, &count) < 3 &&
-            sscanf(p.c_str(), " .param .%15s %4000[^[ ,\n]", type, name) != 2)
-            fail("parameter %s: unknown", p.c_str());
-        const int size = std::atoi(type + 1) / 8;
-        k.param_bytes = round_up(k.param_bytes, align ? align : size);
-        places[name] = k.param_bytes;
-        k.params.push_back({k.param_bytes, size * count});
-        k.param_bytes += size * count;
-    }
+    // "(.param ..., .param ...) .maxntid 128, 1, 1"
     void header(std::string_view s) {
-        const size_t begin = s.find('(') + 1, end = s.find(')', begin);
-        std::string list(s.substr(begin, end - begin));
-        for (size_t at = 0; (at = list.find(".param", at)) != list.npos;) {
-            const size_t next = list.find(',', at);
-            parameter(list.substr(at, next - at));
-            at = std::min(next, list.size());
-        }
-        const std::string rest(s.substr(end + 1));
+        const std::string_view list = s.substr(0, s.find(')'));
+        each_place(list, ".param ", [&](size_t at) {
+            const DeclaredArray a = declared_array(list, at);
+            places[a.name] = k.param_bytes = round_up(k.param_bytes, a.align);
+            k.params.push_back({k.param_bytes, a.bytes});
+            k.param_bytes += a.bytes;
+        });
         int x = 1, y = 1, z = 1;
-        if (const size_t max = rest.find(".maxntid"); max != rest.npos) {
-            sscanf(rest.c_str() + max, ".maxntid %d, %d, %d", &x, &y, &z);
+        each_place(s, ".maxntid", [&](size_t at) {
+            sscanf(std::string(s.substr(at)).c_str(), ".maxntid %d, %d, %d", &x, &y, &z);
             k.max_threads = x * y * z;
-        }
+        });
     }
 
     // .loc FILE LINE COLUMN, function_name ..., inlined_at FILE LINE COLUMN
