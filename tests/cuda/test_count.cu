@@ -39,12 +39,6 @@ __global__ void sums(float* x, int n) {
 std::string path;
 float* memory;
 
-std::vector<std::string> fields(const std::string& line) {
-    std::vector<std::string> list;
-    std::stringstream text(line);
-    for (std::string field; std::getline(text, field, '\t');) list.push_back(field);
-    return list;
-}
 template <class K, class... A> void run(K* kernel, int blocks, A... args) {
     const cudaLaunchConfig_t config = {dim3(unsigned(blocks)), dim3(32), 0, nullptr, nullptr, 0};
     const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
@@ -55,15 +49,16 @@ using Columns = std::map<std::string, double>;
 Columns counters() {
     soft_gpu_section("", ~uint64_t(0), 0, 0, 0);
     std::ifstream file(path);
-    std::string line, columns, row;
-    while (std::getline(file, line)) {
+    std::string columns, row, name, value;
+    for (std::string line; std::getline(file, line);) {
         if (line.starts_with("columns\t")) columns = line;
         if (line.starts_with("kernel\t")) row = line;
     }
-    const std::vector<std::string> names = fields(columns), values = fields(row);
-    EXPECT(!row.empty() && names.size() == values.size(), "%zu columns, %zu values", names.size(), values.size());
+    EXPECT(!row.empty() && count_of(columns, "\t") == count_of(row, "\t"), "%s: %s", columns.c_str(), row.c_str());
+    std::istringstream names(columns), values(row);
     Columns by_name;
-    for (size_t i = 0; i < names.size(); i++) by_name[names[i]] = std::atof(values[i].c_str());
+    while (std::getline(names, name, '\t') && std::getline(values, value, '\t'))
+        by_name[name] = std::atof(value.c_str());
     return by_name;
 }
 // Runs `blocks` blocks, of which `counted` are executed.
@@ -79,14 +74,13 @@ void expect(const char* what, Columns got, const Columns& want) {
 
 TEST(global_memory) {
     float4* const four = reinterpret_cast<float4*>(memory);
-    const Columns of_one = {{"requests", 1}, {"written", 128}, {"read", 0}};
-    for (const auto& c : {count(global_store<float, 1>, 1, 1, memory), count(global_store<float, 2>, 1, 1, memory),
-                          count(global_store<float, 8>, 1, 1, memory), count(global_store<float, 32>, 1, 1, memory)})
-        expect("4 bytes", c, of_one);
-    expect("stride 1", count(global_store<float, 1>, 1, 1, memory), {{"sectors", 4}, {"useful", 128}});
-    expect("stride 2", count(global_store<float, 2>, 1, 1, memory), {{"sectors", 8}, {"useful", 128}});
-    expect("stride 8", count(global_store<float, 8>, 1, 1, memory), {{"sectors", 32}, {"useful", 128}});
-    expect("stride 32", count(global_store<float, 32>, 1, 1, memory), {{"sectors", 32}, {"useful", 128}});
+    const auto sectors = [](const char* what, const Columns& c, double got) {
+        expect(what, c, {{"requests", 1}, {"sectors", got}, {"useful", 128}, {"written", 128}, {"read", 0}});
+    };
+    sectors("stride 1", count(global_store<float, 1>, 1, 1, memory), 4);
+    sectors("stride 2", count(global_store<float, 2>, 1, 1, memory), 8);
+    sectors("stride 8", count(global_store<float, 8>, 1, 1, memory), 32);
+    sectors("stride 32", count(global_store<float, 32>, 1, 1, memory), 32);
     expect("16 bytes", count(global_store<float4, 1>, 1, 1, four), {{"sectors", 16}, {"useful", 512}});
     expect("one word", count(one_word, 1, 1, memory),
            {{"requests", 2}, {"sectors", 5}, {"useful", 132}, {"read", 4}, {"written", 128}});

@@ -124,6 +124,14 @@ template <class T> struct Memory {
         return x;
     }
 };
+// What a kernel of one block makes of `in`, a thread of each element.
+template <class Out, class In> std::vector<Out> results(void (*kernel)(Out*, const In*), const std::vector<In>& in) {
+    const Memory<In> from(in);
+    const Memory<Out> to(in.size());
+    kernel<<<1, unsigned(in.size())>>>(to.p, from.p);
+    check(cudaGetLastError());
+    return to.host();
+}
 // An element of an operand: -4 .. 4, which bf16 has exactly, as all sums of 16 products.
 int digit(int i, int j) {
     unsigned h = unsigned(i) * 0x9e3779b1u ^ unsigned(j) * 0x85ebca77u;
@@ -422,11 +430,7 @@ TEST(integers_are_computed) {
         two.x = h = (h ^ h >> 15) * 0x2c1b3c6du + 7;
         two.y = (h = (h ^ h >> 13) * 0x85ebca77u + 3) >> h % 20;
     }
-    const Memory<uint2> In(in);
-    const Memory<Results> Out(in.size());
-    compute<<<1, 256>>>(Out.p, In.p);
-    check(cudaGetLastError());
-    const std::vector<Results> got = Out.host();
+    const std::vector<Results> got = results(compute, in);
     Results differ = {};
     for (size_t i = 0; i < in.size(); i++) {
         const Results want = expected(in[i].x, in[i].y), other = expected(~in[i].x, in[i].y);
@@ -476,11 +480,7 @@ TEST(local_memory_is_a_threads_own) {
     unsigned h = 1;
     for (unsigned& x : in) x = h = (h ^ h >> 15) * 0x2c1b3c6du + 7;
     for (const unsigned x : in) counts[x % 4]++;
-    const Memory<unsigned> In(in);
-    const Memory<uint4> Out(in.size());
-    use_local_memory<<<1, 64>>>(Out.p, In.p);
-    check(cudaGetLastError());
-    const std::vector<uint4> got = Out.host();
+    const std::vector<uint4> got = results(use_local_memory, in);
     for (unsigned t = 0; t < 64; t++) {
         const unsigned x = in[t];
         const uint4 want = {in[x / 2 % 8] + t + x + 3, counts[x % 4], in[t ^ x % 7] & 0xffff, x + x % 3};
@@ -501,11 +501,7 @@ TEST(floats_are_converted) {
     std::vector<float> in = {0, -0.0f, 0.5f, -0.5f, 1.5f, 2.5f, -2.5f, 1e-30f, -1e-30f, 16777216, 3e9f, -3e9f,
                              2147483520.0f, INFINITY, -INFINITY, NAN, 0.49999997f, -7.75f, 8388607.5f, 1e30f};
     in.resize(32, 1.25f);                       // a warp
-    const Memory<float> In(in);
-    const Memory<Converted> Out(in.size());
-    convert<<<1, unsigned(in.size())>>>(Out.p, In.p);
-    check(cudaGetLastError());
-    const std::vector<Converted> got = Out.host();
+    const std::vector<Converted> got = results(convert, in);
     for (size_t t = 0; t < in.size(); t++) {
         const float x = in[t];
         const auto whole = [](double y) {       // a NaN is 0, and what is too large the largest
@@ -513,12 +509,11 @@ TEST(floats_are_converted) {
         };
         const Converted want = {whole(std::trunc(double(x))), whole(std::nearbyint(double(x))),
                                 float(short(t * 1000)), std::floor(x), std::trunc(x), std::nearbyint(x)};
-        EXPECT(std::isnan(x) || std::memcmp(&got[t], &want, sizeof want) == 0,
+        // The floats of a NaN are NaNs of any bits.
+        EXPECT(std::memcmp(&got[t], &want, std::isnan(x) ? 2 * sizeof(int) : sizeof want) == 0,
                "%g: got %d %d %g %g %g %g, want %d %d %g %g %g %g", x, got[t].toward_zero, got[t].nearest,
                got[t].whole, got[t].below, got[t].cut, got[t].near, want.toward_zero, want.nearest, want.whole,
                want.below, want.cut, want.near);
-        EXPECT(!std::isnan(x) || (got[t].toward_zero == 0 && got[t].nearest == 0), "a NaN became %d and %d",
-               got[t].toward_zero, got[t].nearest);
     }
 }
 

@@ -32,6 +32,11 @@ using simt::dependent_launches;
 // it, whose event another one records: CUDA does not say whether a graph that waits for an event and records it waits
 // for the old one.
 struct Job {
+    std::vector<void*> owned[2];                // of the device, of the host
+    template <class T> T* memory(size_t count, bool of_host = false) {
+        owned[of_host].push_back((of_host ? host_alloc : device_alloc)(count * sizeof(T), "test"));
+        return static_cast<T*>(owned[of_host].back());
+    }
     Shape shape = {.L = 2, .NH = 2, .C = 16, .T = 12, .V = 19, .Vp = 32, .dropout = 0.1f};
     Arena arena = arena_layout(gpt2_tensors(shape));
     Model model;
@@ -39,17 +44,14 @@ struct Job {
     Event updated[2] = {event_create(), event_create()}, done = event_create();
     int turn = 0;
     size_t n = arena.n, N = 24;
-    floatX* weights = static_cast<floatX*>(device_alloc(n * sizeof(floatX), "weights"));
-    float* master = floats(n);
-    float *m = floats(n), *v = floats(n), *grads = floats(n), *partials = floats(n / kUnit);
-    Rates* rates = static_cast<Rates*>(device_alloc(n / kUnit * sizeof(Rates), "rates"));
-    PassResult* results = static_cast<PassResult*>(device_alloc(3 * sizeof(PassResult), "losses and norm"));
-    StepState* state = static_cast<StepState*>(device_alloc(sizeof(StepState), "state"));
-    StepState* host_state = static_cast<StepState*>(host_alloc(sizeof(StepState), "state"));
-    PassResult* host_results = static_cast<PassResult*>(host_alloc(3 * sizeof(PassResult), "losses and norm"));
-    int* batch = static_cast<int*>(host_alloc(4 * N * sizeof(int), "batch"));
+    floatX* weights = memory<floatX>(n);
+    float *master = memory<float>(n), *m = memory<float>(n), *v = memory<float>(n), *grads = memory<float>(n);
+    float* partials = memory<float>(n / kUnit);
+    Rates* rates = memory<Rates>(n / kUnit);
+    PassResult *results = memory<PassResult>(3), *host_results = memory<PassResult>(3, true);  // losses and norm
+    StepState *state = memory<StepState>(1), *host_state = memory<StepState>(1, true);
+    int* batch = memory<int>(4 * N, true);
 
-    static float* floats(size_t count) { return static_cast<float*>(device_alloc(count * sizeof(float), "test")); }
     Job() {
         model_create(&model, &gpt2_info, shape, 2, 12, 1, weights, true);
         model_set_gradients(&model, grads);
@@ -67,10 +69,8 @@ struct Job {
         model_destroy(&model);
         stream_destroy(updates);
         for (const Event mark : {updated[0], updated[1], done}) event_destroy(mark);
-        for (void* p : {(void*)weights, (void*)master, (void*)m, (void*)v, (void*)grads, (void*)partials, (void*)rates,
-                        (void*)results, (void*)state})
-            device_free(p);
-        for (void* p : {(void*)host_state, (void*)host_results, (void*)batch}) host_free(p);
+        for (void* p : owned[0]) device_free(p);
+        for (void* p : owned[1]) host_free(p);
     }
     void prepare(int step) {  // what the host does before each step
         turn = step % 2;

@@ -66,28 +66,27 @@ std::vector<std::pair<std::string, int>> numbers_of(const Preset& preset) {
     return all;
 }
 
-struct Step {
+// Returns why f cannot be captured as a graph, or "".
+std::string captured(const std::function<void()>& f) {
+    std::string why;
+    graph_destroy(graph_capture(f, nullptr, true, &why));
+    return why;
+}
+// Captures a step for B sequences of T tokens. `shift`: of the weights.
+std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int shift = 0) {
     Model model;
     Pass pass;
-    int* tokens;
-};
-// Captures a step for B sequences of T tokens and returns why that cannot be done, or "". `shift`: of the weights.
-std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int shift = 0) {
-    Step step;
     const size_t n = arena_layout(info.tensors(shape)).n;
     auto* const weights = static_cast<floatX*>(device_alloc((n + 8) * sizeof(floatX), "weights"));
     auto* const grads = static_cast<float*>(device_alloc(n * sizeof(float), "gradients"));
-    model_create(&step.model, &info, shape, B, T, 0, weights + shift, true);
-    model_set_gradients(&step.model, grads);
-    step.pass.B = B, step.pass.T = T;
-    step.tokens = static_cast<int*>(host_alloc(size_t(B) * size_t(T) * sizeof(int), "tokens"));
+    model_create(&model, &info, shape, B, T, 0, weights + shift, true);
+    model_set_gradients(&model, grads);
+    pass.B = B, pass.T = T;
+    auto* const tokens = static_cast<int*>(host_alloc(size_t(B) * size_t(T) * sizeof(int), "tokens"));
     auto* const result = static_cast<PassResult*>(device_alloc(sizeof(PassResult), "result"));
-    std::string why;
-    const Graph graph = graph_capture(
-        [&] { model_forward_backward(&step.model, step.pass, result, step.tokens, step.tokens); }, nullptr, true, &why);
-    graph_destroy(graph);
-    host_free(step.tokens);
-    model_destroy(&step.model);
+    const std::string why = captured([&] { model_forward_backward(&model, pass, result, tokens, tokens); });
+    host_free(tokens);
+    model_destroy(&model);
     device_free(result);
     device_free(grads);
     device_free(weights);
@@ -117,20 +116,17 @@ TEST(limits_are_checked) {
     expect_error(kExitOther, "error 1 for a 100x768 matrix", [] { tensor_map(p + 1, 768, 100, 768, 64, 64); });
 }
 
-// Why attention of that shape, forward and backward, cannot be captured, or "". `shift`: of qkv.
+// Captures attention of that shape, forward and backward. `shift`: of qkv.
 struct Attention { bf16* qkv; int B, T, NH, NK, HS; };
 std::string capture_attention(const Attention& shape, int shift = 0) {
     const size_t n = size_t(shape.B) * size_t(shape.T) * size_t(shape.NH + 2 * shape.NK) * size_t(shape.HS);
     Attention a = shape;
     a.qkv = static_cast<bf16*>(device_alloc((n + 8) * sizeof(bf16), "qkv")) + shift;
-    std::string why;
-    const Graph graph = graph_capture(
-        [&a] {                          // nothing runs: any memory will do
-            auto* const f = reinterpret_cast<float*>(a.qkv);
-            attention_forward(a.qkv, f, a.qkv, {a.B, a.T, a.NH, a.NK, a.HS});
-            attention_backward(a.qkv, f, a.qkv, a.qkv, a.qkv, f, {a.B, a.T, a.NH, a.NK, a.HS});
-        }, nullptr, true, &why);
-    graph_destroy(graph);
+    const std::string why = captured([&a] {     // nothing runs: any memory will do
+        auto* const f = reinterpret_cast<float*>(a.qkv);
+        attention_forward(a.qkv, f, a.qkv, {a.B, a.T, a.NH, a.NK, a.HS});
+        attention_backward(a.qkv, f, a.qkv, a.qkv, a.qkv, f, {a.B, a.T, a.NH, a.NK, a.HS});
+    });
     device_free(a.qkv - shift);
     return why;
 }

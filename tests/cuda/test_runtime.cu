@@ -48,15 +48,18 @@ struct Numbers {                        // kThreads of them, in device memory
         return value;
     }
 };
-struct TestStream {
-    cudaStream_t s = nullptr;
-    TestStream() { check(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, 0)); }
-    ~TestStream() { cudaStreamDestroy(s); }
-};
 struct TestEvent {
     cudaEvent_t e = nullptr;
     TestEvent() { check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming)); }
     ~TestEvent() { cudaEventDestroy(e); }
+};
+struct TestStream {
+    cudaStream_t s = nullptr;
+    TestStream() { check(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, 0)); }
+    ~TestStream() { cudaStreamDestroy(s); }
+    void sync() const { check(cudaStreamSynchronize(s)); }
+    void record(const TestEvent& event) const { check(cudaEventRecord(event.e, s)); }
+    void wait(const TestEvent& event) const { check(cudaStreamWaitEvent(s, event.e)); }
 };
 
 // Returns under how many of the seeds 1..n f() is false.
@@ -111,8 +114,8 @@ void two_streams(const Numbers& x, bool with_event) {
     const TestEvent e;
     twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
     if (with_event) {
-        check(cudaEventRecord(e.e, a.s));
-        check(cudaStreamWaitEvent(b.s, e.e));
+        a.record(e);
+        b.wait(e);
     }
     twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 2);
 }
@@ -185,8 +188,8 @@ TEST(copies_and_fills_without_an_event) {
             const TestEvent e;
             twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
             check(cudaMemcpyAsync(pinned, x.p, kBytes, cudaMemcpyDeviceToHost, a.s));
-            check(cudaEventRecord(e.e, a.s));
-            if (!fault) check(cudaStreamWaitEvent(b.s, e.e));
+            a.record(e);
+            if (!fault) b.wait(e);
             second(b.s);
         });
     };
@@ -208,27 +211,27 @@ TEST(what_orders) {
     const auto after = [&](auto order) {            // a kernel in a, then one in b
         return [&, order](bool fault) {
             twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
-            check(cudaEventRecord(e.e, a.s));
+            a.record(e);
             if (!fault) order();
             twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 2);
         };
     };
-    only_without("twice_plus", after([&] { check(cudaStreamSynchronize(a.s)); }));
+    only_without("twice_plus", after([&] { a.sync(); }));
     only_without("twice_plus", after([&] { check(cudaEventSynchronize(e.e)); }));
     only_without("twice_plus", after([&] {
         while (cudaEventQuery(e.e) == cudaErrorNotReady) std::this_thread::yield();
     }));
     only_without("twice_plus", after([&] {          // by way of c
-        check(cudaStreamWaitEvent(c.s, e.e));
-        check(cudaEventRecord(f.e, c.s));
-        check(cudaStreamWaitEvent(b.s, f.e));
+        c.wait(e);
+        c.record(f);
+        b.wait(f);
     }));
     // The record before the kernel does not order what is behind it, nor does a wait of another stream.
     only_without("twice_plus", [&](bool fault) {
-        if (fault) check(cudaEventRecord(e.e, a.s));
+        if (fault) a.record(e);
         twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
-        if (!fault) check(cudaEventRecord(e.e, a.s));
-        check(cudaStreamWaitEvent(b.s, e.e));
+        if (!fault) a.record(e);
+        b.wait(e);
         twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 2);
     });
     only_without("twice_plus", [&](bool fault) {
@@ -261,29 +264,24 @@ TEST(host_buffers_are_read_late) {
     const TestStream s;
     int* pinned = nullptr;
     check(cudaMallocHost(reinterpret_cast<void**>(&pinned), kBytes));
-    only_without("4 bytes: the host writes it, and cudaMemcpyAsync in stream [0-9]+ reads it", [&](bool fault) {
-        pinned[3] = 1;
-        check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
-        if (!fault) check(cudaStreamSynchronize(s.s));
-        pinned[3] = 0x02020202;
-    });
     std::vector<int> pageable(kThreads);            // may be read at the call, or later
-    only_without("the host writes it, and cudaMemcpyAsync", [&](bool fault) {
-        pageable[0] = 1;
-        check(cudaMemcpyAsync(x.p, pageable.data(), kBytes, cudaMemcpyHostToDevice, s.s));
-        if (!fault) check(cudaStreamSynchronize(s.s));
-        pageable[0] = 2;
-    });
+    for (int* const source : {pinned, pageable.data()})
+        only_without("4 bytes: the host writes it, and cudaMemcpyAsync in stream [0-9]+ reads it", [&](bool fault) {
+            source[3] = 1;
+            check(cudaMemcpyAsync(x.p, source, kBytes, cudaMemcpyHostToDevice, s.s));
+            if (!fault) s.sync();
+            source[3] = 0x02020202;
+        });
     // What an operation writes there is not the host's.
     fill<<<1, kThreads, 0, s.s>>>(x.p, 5);
     check(cudaMemcpyAsync(pinned, x.p, kBytes, cudaMemcpyDeviceToHost, s.s));
     check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
     const int early = pinned[0];        // read before the stream was waited for
-    check(cudaStreamSynchronize(s.s));
+    s.sync();
     EXPECT(early != 5 && pinned[0] == 5 && x.first() == 5, "got %d early, %d late", early, pinned[0]);
     for (const bool waits : {true, false}) {
         check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
-        if (waits) check(cudaStreamSynchronize(s.s));
+        if (waits) s.sync();
         const cudaError_t error = cudaFreeHost(pinned);
         EXPECT(waits ? error == cudaSuccess : says(error, "the host frees it, and cudaMemcpyAsync in stream"), "%s",
                cudaGetErrorString(error));
@@ -295,14 +293,14 @@ TEST(wait_that_is_never_met) {
     const TestStream a, b;
     const TestEvent e;
     const Numbers x(0);
-    check(cudaStreamWaitEvent(a.s, e.e));           // recorded never
+    a.wait(e);           // recorded never
     fill<<<1, kThreads, 0, a.s>>>(x.p, 5);
     const cudaError_t error = cudaStreamSynchronize(a.s);
     EXPECT(error == cudaErrorUnknown && says(error, "(2 entries) waits for record 1"), "%s", cudaGetErrorString(error));
     check(cudaDeviceSynchronize());
     EXPECT(cudaEventSynchronize(e.e) == cudaErrorUnknown, "the host does not wait for such an event");
     // One that another thread records in time is met.
-    check(cudaStreamWaitEvent(a.s, e.e));
+    a.wait(e);
     std::thread other([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         cudaEventRecord(e.e, b.s);
@@ -322,7 +320,7 @@ TEST(kernel_errors_come_with_the_next_wait) {
     const cudaError_t error = cudaStreamSynchronize(a.s);
     EXPECT(error == cudaErrorLaunchFailure && says(error, "beyond_the_end"), "%s", cudaGetErrorString(error));
     EXPECT(cudaGetLastError() == cudaErrorLaunchFailure && cudaGetLastError() == cudaSuccess, "the last error");
-    check(cudaStreamSynchronize(b.s));
+    b.sync();
     EXPECT(x.first() == 1, "a kernel ran after the failure");
 }
 
@@ -373,7 +371,7 @@ TEST(host_functions) {
         }, x.p));
     }
     EXPECT(seen.empty(), "they are called at once");
-    check(cudaStreamSynchronize(a.s));
+    a.sync();
     EXPECT((seen == std::vector<int>{0, 1, 2}), "out of order");
     EXPECT(inside == cudaErrorNotPermitted, "they may call the runtime");
 }
@@ -386,7 +384,7 @@ TEST(polling_gets_there) {
     check(cudaLaunchHostFunc(a.s, [](void*) {
         while (!released) std::this_thread::yield();
     }, nullptr));
-    check(cudaEventRecord(e.e, a.s));
+    a.record(e);
     const bool waits = cudaEventQuery(e.e) == cudaErrorNotReady;
     released = true;
     EXPECT(waits, "ready at once");
@@ -402,13 +400,13 @@ cudaError_t capture(cudaGraphExec_t* exec, const Numbers& x, const TestStream& a
     const TestEvent forked, joined;
     check(cudaStreamBeginCapture(a.s, cudaStreamCaptureModeGlobal));
     fill<<<1, kThreads, 0, a.s>>>(x.p, 3);
-    check(cudaEventRecord(forked.e, a.s));
-    check(cudaStreamWaitEvent(b.s, forked.e));
+    a.record(forked);
+    b.wait(forked);
     twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 1);
-    check(cudaEventRecord(joined.e, b.s));
-    if (join && !late) check(cudaStreamWaitEvent(a.s, joined.e));
+    b.record(joined);
+    if (join && !late) a.wait(joined);
     twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 2);
-    if (join && late) check(cudaStreamWaitEvent(a.s, joined.e));
+    if (join && late) a.wait(joined);
     EXPECT(cudaStreamSynchronize(a.s) == cudaErrorStreamCaptureUnsupported, "a captured stream can be waited for");
     cudaGraph_t graph;
     if (const cudaError_t error = cudaStreamEndCapture(a.s, &graph)) return error;
@@ -433,13 +431,13 @@ TEST(graphs) {
             check(cudaGraphLaunch(exec, a.s));
             twice_plus<<<1, kThreads, 0, a.s>>>(x.p, value);
         }
-        check(cudaStreamSynchronize(a.s));
+        a.sync();
         return x.first() == ((3 * 2 + 1) * 2 + 2) * 2 + 5;
     });
     EXPECT(wrong == 0, "wrong under %d of 10 seeds", wrong);
     only_without("twice_plus in ", [&](bool fault) {         // a stream that does not wait for it
         check(cudaGraphLaunch(exec, a.s));
-        if (!fault) check(cudaStreamSynchronize(a.s));
+        if (!fault) a.sync();
         twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 0);
     });
     check(cudaGraphExecDestroy(exec));
