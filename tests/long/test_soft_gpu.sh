@@ -10,7 +10,7 @@ SOFT_GPU_DEVICES=8; export SOFT_GPU_DEVICES
 # 4 micro_batches, 4 replicas, dropout, clipping, an evaluation, an audit.
 job="--device gpu --preset nano --layers 2 --heads 2 --channels 32 --seq-len 24 --batch-size 1 --total-batch-size 96
      --lr 3e-3 --warmup-steps 2 --dropout 0.1 --data tests/golden/lines.txt --eval-steps 1 --sample-every 0 --keep 0
-     --audit-every 3 --timeout 60 --steps 5 --eval-every 5 --save-every 2"
+     --audit-every 3 --eval-every 5 --save-every 2 --timeout 60 --steps 5"
 
 check one_rank run one $soft
 [ "$failed" -eq 0 ] || { cat "$tmp/one.log"; give_up; }
@@ -28,29 +28,24 @@ expect "a refused graph is said once" 0 '^1$' grep -c 'the step is no CUDA graph
 like_one dependent_graph_refused env SOFT_GPU_NO_GRAPHS=2 $soft
 expect "without dependent launches the step is a graph" 1 '^0$' grep -c 'no CUDA graph' \
     "$tmp/dependent_graph_refused.log"
-replayed() {
-    job_all=$job
-    job=$(echo "$job" | sed 's/--steps 5/--steps 9/; s/--eval-every 5/--eval-every 2/; s/--audit-every 3//')
-    job="$job --audit-every 0"
+replayed() (
+    job=$(echo "$job" | sed 's/--steps 5/--steps 9/; s/--eval-every 5/--eval-every 2/; s/\(--audit-every\) 3/\1 0/')
     for how in "off 1" "on 1" "on 2"; do
         set -- $how
         run "replayed_$1_$2" env SOFT_GPU_SEED=$2$2 $soft --graph "$1" --np "$2" || return 1
     done
-    job=$job_all
     same "$tmp/replayed_off_1" "$tmp/replayed_on_1" && same "$tmp/replayed_off_1" "$tmp/replayed_on_2"
-}
+)
 check "nine steps, replayed" replayed
 # Hopper's attention in a whole run, which wants heads of 64 and no dropout: two ranks have the same bits, also where
 # NCCL takes all multiprocessors but one; the portable kernels have others and nearly the same losses.
-hopper() {
-    job_all=$job
+hopper() (
     job=$(echo "$job" | sed 's/--heads 2 --channels 32/--heads 1 --channels 64/; s/--dropout 0.1/--dropout 0/')
     run hopper_1 $soft && run hopper_2 env SOFT_GPU_SEED=9 SOFT_GPU_SMS=17 $soft --np 2 &&
-        run portable env SOFT_GPU_ARCH=80 $soft || return 1
-    job=$job_all
-    same "$tmp/hopper_1" "$tmp/hopper_2" && ! same "$tmp/hopper_1" "$tmp/portable" >/dev/null &&
+        run portable env SOFT_GPU_ARCH=80 $soft &&
+        same "$tmp/hopper_1" "$tmp/hopper_2" && ! same "$tmp/hopper_1" "$tmp/portable" >/dev/null &&
         near "$tmp/hopper_1" "$tmp/portable" 1e-3
-}
+)
 # Two hosts of two ranks: both stages of the reduction.
 like_one two_hosts_nccl on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $soft
 # Muon's matrices are whole on one rank, also where two hosts share a bucket.
@@ -130,19 +125,17 @@ check "a flipped bit in a gradient is found, the rank named" flipped
 expect "with the shared memory of sm_89" 0 ' 0 failed' \
     env SOFT_GPU_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_ptx" classifier attention_forward attention_backward
 lost() {
-    LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=$1" $soft $job --timeout 4 --np 2 --max-restarts 0 \
-        --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1
+    LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=$1" $soft ${job% --timeout 60*} --timeout 4 --steps 5 --np 2 \
+        --max-restarts 0 --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1
     code=$?
     [ $code -eq 69 ] && grep -q "peer $2: rank 1 " "$tmp/lost.log" && return
     echo "exit code $code"
     tail -n 2 "$tmp/lost.log"
     return 1
 }
-job_all=$job job=$(echo "$job" | sed 's/--timeout 60//')
 check "a stopped rank is named while GPUs wait for it" lost stop stuck
 check "a killed rank too" lost kill lost
 check "a slow one too" lost sleep:8 stuck
-job=$job_all
 expect "more channels than a GPU's LayerNorm takes" 2 '--channels: got 8256, want at most 8192' \
     $soft --device gpu --heads 129 --channels 8256 --out-dir "$tmp/wide"
 check "leave no folder" test ! -e "$tmp/wide"
