@@ -20,7 +20,6 @@ BEGIN {
     if (facts == "") facts = "/dev/null"
 }
 function max(a, b) { return a > b ? a : b }
-function trim(s) { gsub(/^ +| +$/, "", s); return s }
 function share(part, whole) { return whole > 0 ? sprintf("%.2f", part / whole) : "-" }
 function up(x) { return x == "-" ? x : sprintf(x + 0 < 10 ? "%.2f" : x + 0 < 100 ? "%.1f" : "%.0f", x * 1.01 + 0.005) }
 
@@ -38,10 +37,10 @@ function short(name) {
 
 FNR == NR {
     if (/^ *(#|$)/) { if (/^ *#/) head = head $0 "\n"; next }
-    split($0, field, "|")
-    label = trim(field[1])
-    least_efficiency[label] = trim(field[2]); most_bank[label] = trim(field[3]); most_traffic[label] = trim(field[4])
-    most_work[label] = trim(field[5]); reason[label] = trim(field[6])
+    split($0, field, / *[|] */)
+    label = field[1]
+    least_efficiency[label] = field[2]; most_bank[label] = field[3]; most_traffic[label] = field[4]
+    most_work[label] = field[5]; reason[label] = field[6]
     next
 }
 $1 == "columns" { for (i = 2; i <= NF; i++) column[$i] = i }
@@ -102,6 +101,9 @@ function bound(k, gpu,   i, ns) {
 }
 function least(k, gpu) { return max(bytes[k] / HBM[gpu], flops[k] / (4096 * SMS * GHZ)) }       # ns of the section
 function finding(label, what, got, want) { print label ": " what ": got " got ", want " want }
+function at_most(label, what, got, most) {
+    if (got != "-" && got + 0 > most + 0) finding(label, what, got, "at most " most)
+}
 
 function good(k) {
     return (efficiency[k] == "-" || efficiency[k] >= 0.95) && (bank[k] == "-" || bank[k] <= 1.05)
@@ -114,12 +116,9 @@ function check(label, k, traffic) {
     }
     if (efficiency[k] != "-" && efficiency[k] + 0 < least_efficiency[label] + 0)
         finding(label, "efficiency", efficiency[k], "at least " least_efficiency[label])
-    if (bank[k] != "-" && bank[k] + 0 > most_bank[label] + 0)
-        finding(label, "bank factor", bank[k], "at most " most_bank[label])
-    if (traffic != "-" && traffic + 0 > most_traffic[label] + 0)
-        finding(label, "traffic", traffic, "at most " most_traffic[label])
-    if (work[k] != "-" && work[k] + 0 > most_work[label] + 0)
-        finding(label, "instructions" of[k], work[k], "at most " most_work[label])
+    at_most(label, "bank factor", bank[k], most_bank[label])
+    at_most(label, "traffic", traffic, most_traffic[label])
+    at_most(label, "instructions" of[k], work[k], most_work[label])
     if (traffic != "-" && traffic < 0.98) finding(label, "traffic", traffic, "all that the operation has to move")
     if (good(k) && reason[label] != "") print label ": needs no reason"
     bound(k, "H100")
