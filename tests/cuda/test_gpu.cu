@@ -465,15 +465,15 @@ __global__ void use_local_memory(uint4* out, const unsigned* in) {
     __shared__ unsigned shared[64];
     const unsigned t = threadIdx.x, x = in[t];
     unsigned own[8], counts[4] = {};
-    unsigned short halves[7];
+    short halves[7];
     uint4 fours[3];
     for (unsigned i = 0; i < 8; i++) own[i] = in[i] + t;
     for (unsigned i = 0; i < 64; i++) counts[in[i] % 4]++;
-    for (unsigned i = 0; i < 7; i++) halves[i] = static_cast<unsigned short>(in[t ^ i]);
+    for (unsigned i = 0; i < 7; i++) halves[i] = short(in[t ^ i]);
     for (unsigned i = 0; i < 3; i++) fours[i] = {x, x + i, x ^ t, i};
     shared[t] = x;
     *(x % 2 ? shared + t : own + x / 2 % 8) += 3;
-    out[t] = {own[x / 2 % 8] + shared[t], counts[x % 4], halves[x % 7], fours[x % 3].y};
+    out[t] = {own[x / 2 % 8] + shared[t], counts[x % 4], unsigned(halves[x % 7]), fours[x % 3].y};
 }
 TEST(local_memory_is_a_threads_own) {
     std::vector<unsigned> in(64), counts(4);
@@ -483,7 +483,7 @@ TEST(local_memory_is_a_threads_own) {
     const std::vector<uint4> got = results(use_local_memory, in);
     for (unsigned t = 0; t < 64; t++) {
         const unsigned x = in[t];
-        const uint4 want = {in[x / 2 % 8] + t + x + 3, counts[x % 4], in[t ^ x % 7] & 0xffff, x + x % 3};
+        const uint4 want = {in[x / 2 % 8] + t + x + 3, counts[x % 4], unsigned(short(in[t ^ x % 7])), x + x % 3};
         EXPECT(got[t].x == want.x && got[t].y == want.y && got[t].z == want.z && got[t].w == want.w,
                "thread %u: got %u %u %u %u, want %u %u %u %u", t, got[t].x, got[t].y, got[t].z, got[t].w, want.x,
                want.y, want.z, want.w);
