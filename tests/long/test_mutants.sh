@@ -8,7 +8,7 @@ program=${TOOLS:-$PWD/build}/tests/kernels_ptx
 needs_nvcc mutants
 need build/tests/kernels_ptx
 unset SOFT_GPU_REPORT SOFT_GPU_COUNT
-SOFT_GPU_SMS=2 SOFT_GPU_QUIET=1; export SOFT_GPU_SMS SOFT_GPU_QUIET    # so that a persistent block has several tiles
+SOFT_GPU_SMS=2; export SOFT_GPU_SMS     # so that a persistent block has several tiles
 tab=$(printf '\t')
 
 # patched WORD REGEX TEXT TEST: the test's exit code with the fault; 124 if it never ends.

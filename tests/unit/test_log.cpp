@@ -1,6 +1,5 @@
 // test_log.cpp -- console and metrics.jsonl: exact fields, resumes and torn lines, full disks and closed pipes.
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <cmath>
 #include <csignal>
@@ -10,6 +9,7 @@
 #include "src/base/numbers.h"
 #include "src/run/run.h"
 #include "tests/test.h"
+#include "tests/unit/limit.h"
 #include "tools/curves.h"
 
 namespace {
@@ -307,18 +307,15 @@ TEST(full_disk_warns_once_and_the_run_goes_on) {
 // A disk that is full for a while loses nothing, not even half a line.
 TEST(lines_wait_for_a_disk) {
     Folder tmp;
-    rlimit old{};
-    getrlimit(RLIMIT_FSIZE, &old);
-    signal(SIGXFSZ, SIG_IGN);
     const std::string errors = captured(2, [&] {
         const int null = open("/dev/null", O_WRONLY);
         const Redirected now(1, null);
         TestRun run(tmp.path, 30, 0);
         run.steps(0, 1);
-        const rlimit full = {1000, old.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &full);
-        run.steps(1, 20);
-        setrlimit(RLIMIT_FSIZE, &old);
+        {
+            const Limit<RLIMIT_FSIZE> full(1000);
+            run.steps(1, 20);
+        }
         run.steps(20, 30);
         close(null);
     });

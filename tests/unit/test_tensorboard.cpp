@@ -1,10 +1,9 @@
 // test_tensorboard.cpp -- event files: bytes as TensorFlow writes them, each step once after resumes, full disks.
-#include <sys/resource.h>
 #include <unistd.h>
-#include <csignal>
 #include <cstring>
 #include "src/base/file.h"
 #include "tests/test.h"
+#include "tests/unit/limit.h"
 #include "tools/curves.h"
 #include "tools/event_file.h"
 
@@ -122,13 +121,8 @@ TEST(no_step_twice_after_resumes) {
 
 // Runs f with files of at most this many bytes.
 static void limited(rlim_t bytes, const std::function<void()>& f) {
-    signal(SIGXFSZ, SIG_IGN);
-    rlimit old{};
-    getrlimit(RLIMIT_FSIZE, &old);
-    const rlimit small = {bytes, old.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
+    const Limit<RLIMIT_FSIZE> small(bytes);
     f();
-    setrlimit(RLIMIT_FSIZE, &old);
 }
 
 TEST(a_full_disk_loses_no_record) {
