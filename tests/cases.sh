@@ -93,4 +93,4 @@ has() {
         grep -q -e "$line" "$looked" || { echo "no line like '$line' in $looked:"; tail -n 4 "$looked"; return 1; }
     done
 }
-lacks() { ! grep -e "$2" "$1"; }
+lacks() { [ -r "$1" ] && ! grep -e "$2" "$1"; }

@@ -28,9 +28,10 @@ for form in chatml llama3 system; do
     made "$form: cases" $chat cases "$of" "$tmp/cases/$form"
 done
 made "templates of many shapes" $chat templates "$base" "$tmp/cases"
-for of in "$tmp"/cases/*; do
+for of in $(ls -d "$tmp"/cases/* 2>/dev/null); do
     check "the same tokens and masks by ${of##*/}" env LOCKSTEP_CHAT="$of" $same_as_transformers
 done
+[ -d "$tmp/cases/chatml" ] || skip_all "masks and answers" "transformers makes none"
 # Negative control.
 sed -i 's/"answer": "0/"answer": "1/' "$tmp/cases/chatml/cases.jsonl"
 expect "a wrong mask is noticed" 1 'FAIL as_transformers' env LOCKSTEP_CHAT="$tmp/cases/chatml" $same_as_transformers

@@ -12,7 +12,7 @@ awk 'BEGIN { srand(7); for (i = 0; i < 300; i++) { line = ""
     print "{\"messages\":[" line "]}" } }' >"$chat"
 shape="--layers 2 --heads 2 --channels 32 --seq-len 96 --batch-size 2 --total-batch-size 1536"
 nano="$shape --replicas 8 --lr 1e-2 --sample-every 0"
-job="$nano --data $chat --steps 8 --eval-every 4 --save-every 4"
+job="$nano --data $chat --steps 8 --eval-every 4 --save-every 4 --dropout 0.1"
 check "it trains" run one $train --threads 1
 check "the loss falls" falls "$tmp/one"
 expect "the conversations are counted" 0 '300 conversations, [0-9,]* tokens of the assistant' cat "$tmp/one.log"

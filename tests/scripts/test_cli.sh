@@ -173,6 +173,8 @@ rm "$tmp/kinds/lm_mine"
 expect "or is lm" 0 '/lm: eval ' "$tmp/kinds/train_gpt_mine" eval "$out"
 of_training() { nm -C "$1" | grep -oE ' (cpu::train|report_step|checkpoints_start)\(' | sort -u | wc -l; }
 check "train_gpt has the training, and lm none" test "$(of_training "$train") $(of_training "$lm")" = "3 0"
+of_lm() { nm -C "$1" | grep -oE ' cpu::(sample|chat|eval|Loaded::Loaded)\(| getchar@| getc@' | sort -u | wc -l; }
+check "lm has the commands, and train_gpt none" test "$(of_lm "$lm")" -ge 5 -a "$(of_lm "$train")" -eq 0
 
 # ---- start from a Hugging Face folder, from a run
 batch="--batch-size 2 --total-batch-size 64 --sample-every 0"

@@ -55,7 +55,8 @@ eio() {
     run "$fault,step=10,do=eio" eio --np 2 --force || return 1
     grep -q 'not saved: .*Input/output error' "$tmp/eio.log" && equal eio
 }
-for fault in rank=0,at=ckpt_write rank=0,at=ckpt_done rank=0,at=ckpt_placed rank=0,at=ckpt_latest; do
+late="rank=0,step=10,at=ckpt_write,do=sleep:1;rank=0,at=ckpt_write"      # noticed where the next save is due
+for fault in rank=0,at=ckpt_write rank=0,at=ckpt_done rank=0,at=ckpt_placed rank=0,at=ckpt_latest "$late"; do
     check "I/O error: $fault" eio
 done
 last_fails() { run rank=0,step=15,at=ckpt_write,do=eio last --np 2 --save-patience 0; [ $? -eq 74 ]; }
@@ -88,8 +89,13 @@ held() {            # STEP CODE SIGNALS SAVE_EVERY [OPTION...]
     rm -rf "$o"
     hold "$o.log" "rank=0,step=$last,at=eval" $train $job --save-every $every --out-dir "$o" "$@" || return 1
     [ $every != 5 ] || await grep -q $due "$o/ckpt/latest" || return 1
-    for s in $signals; do kill -$s $pid; sleep 1.2; done
+    for s in $signals; do
+        kill -$s $pid
+        [ $s = KILL ] || await grep -q saving "$log" || return 1
+        [ "$signals" = $s ] || sleep 1.2
+    done
     release $code && [ "$(newest held)" = $due ] && [ -e "$o/ckpt/$due/DONE" ] || { newest held; return 1; }
+    lacks "$o/metrics.jsonl" "\"val\",\"step\":$((last + 1))," || return 1
     $train --resume "$o" && same "$tmp/scored" "$o" || return 1
     [ $every = 0 ] || [ "$(newest scored)" = "$(cat "$o/ckpt/best")" ] || return 1
     $train --resume "$o" | grep finished

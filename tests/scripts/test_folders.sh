@@ -65,7 +65,8 @@ taken_away() {
 job=$(echo "$alone" | sed 's/total-batch-size 16/total-batch-size 32/') faults=";rank=1,step=17,at=fwd,do=kill,try=0"
 check "moved, and a rank is killed" restarted
 # A supervisor that is not running gets to know the folder only after it was moved or deleted.
-asleep() { await pgrep -P $pid && kill -STOP $pid; }
+both() { [ "$(pgrep -c -P $pid)" = 2 ]; }
+asleep() { await both && kill -STOP $pid; }
 on_start=asleep faults=
 check "moved and made again by another run, and a rank is killed" taken_over 7
 check "moved and not made again, and a rank is killed" taken_over none

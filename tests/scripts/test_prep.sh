@@ -152,12 +152,14 @@ printf 'one line and another' >"$tmp/open.txt"
 of_open="$prep $tmp/open.txt --tokenizer byte --val-frac"
 expect "no part of a line without its end" 0 '^val: 0 document' $of_open 0 -o "$tmp/none"
 expect "half of it" 0 '^val: 1 document' $of_open 0.5 -o "$tmp/some"
-mkdir "$tmp/hub" && printf '{"text": "a"}\n' | tee "$tmp/hub/train.json" "$tmp/hub/test.json" "$tmp/hub/README.md" \
-    >"$tmp/hub/valid.json"
+mkdir "$tmp/hub" && printf '{"text": "a"}\n' | tee "$tmp/hub/train.json" "$tmp/hub/test.json" >"$tmp/hub/README.md"
+printf '\357\273\277[{"text": "a"}]' >"$tmp/hub/valid.json"        # a list, behind a byte order mark
 expect "a folder with splits" 0 'training: train.json; validation: valid.json; not taken: README.md, test.json' \
     "$prep" "$tmp/hub" --tokenizer byte -o "$tmp/hub.out"
 check "two tokens of each" grep -q '"train":{"documents":1,"tokens":2,.*"val":{"documents":1,"tokens":2,' \
     "$tmp/hub.out/manifest.json"
+printf 'one\ncaf\351' >"$tmp/latin.txt"
+expect "no UTF-8" 65 'latin.txt: line 2: byte 7: got e9' "$prep" "$tmp/latin.txt" --tokenizer byte -o "$tmp/latin"
 expect "a lone text is a stream without end-of-text" 0 '^done ' $train --data "$tmp/lone" $job --out-dir "$tmp/run2"
 awk '{ at = index($0, "\"added_tokens\":[")
        if (!at) { print; next }

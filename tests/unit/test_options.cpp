@@ -226,6 +226,7 @@ TEST(help_and_version) {
     EXPECT(has(help("--help --device gpu"), "--preset gpt2-124m;"), "GPU");
     EXPECT(help("sample --help") == text && help("help") == text, "sample --help needs no folder");
     EXPECT(help("help samp").starts_with("Samples\n  --prompt") && help("--help samp") == help("help samp"), "a topic");
+    EXPECT(!has(help("help data"), "--lr "), "a topic has nothing else");
     expect_error(kExitUsage, "got x, want one of Model, Data", [&] { help("help x"); });
     EXPECT_EQ(parse_line("--version").command, "version");
 }
