@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <string>
 #include <type_traits>
@@ -29,12 +30,18 @@ inline std::atomic<long> checks_made = 0;
     static const bool registered_##name = (test_cases().push_back({#name, test_##name}), true); \
     static void test_##name()
 
-// Names the row of a table while it lives: a failure begins with it.
-inline thread_local std::string rows_at_work;
+// Names the row of a table while it lives: a failure begins with it, and so does an Error that ends the test.
+inline thread_local std::string rows_at_work, rows_left;        // rows_left: those of an exception
 struct Row {
     const std::string before = rows_at_work;
-    explicit Row(const std::string& text) { rows_at_work += escape_control(text.substr(0, 200)) + ": "; }
-    ~Row() { rows_at_work = before; }
+    explicit Row(const std::string& text) {
+        rows_at_work += escape_control(text.substr(0, 200)) + ": ";
+        rows_left.clear();
+    }
+    ~Row() {
+        if (std::uncaught_exceptions() > 0 && rows_left.empty()) rows_left = rows_at_work;
+        rows_at_work = before;
+    }
 };
 inline TestFailure test_failure(const char* file, int line, const std::string& what, const std::string& more = "") {
     return {format("%s:%d: ", file, line) + rows_at_work + what + (more.empty() ? "" : ": ") + more};
@@ -82,6 +89,7 @@ inline void expect_error(int code, const std::string& part, const std::function<
     try {
         f();
     } catch (const Error& e) {
+        rows_left.clear();
         if (e.code == code && e.message.find(part) != e.message.npos && e.message.find(also) != e.message.npos) return;
         throw TestFailure{rows_at_work + format("got error %d \"%s\"", e.code, e.message.c_str()) + want};
     }
@@ -103,7 +111,8 @@ void expect_near(const A* got, const B* want, size_t n, double tol, const std::s
     for (size_t i = 0; i < n; i++, checks_made++) {
         const double g = double(got[i]), w = double(want[i]);
         if (!(std::fabs(g - w) <= tol))
-            throw TestFailure{format("%s: [%zu]: got %.9g, want %.9g, tolerance %.3g", what.c_str(), i, g, w, tol)};
+            throw TestFailure{rows_at_work + what +
+                              format(": [%zu]: got %.9g, want %.9g, tolerance %.3g", i, g, w, tol)};
     }
 }
 // Whether f fails as a test: for negative controls.
@@ -161,10 +170,14 @@ inline int run_tests(int argc, char** argv) {
         if (!wanted) continue;
         const double start = now_seconds();
         std::string verdict = "ok  ", note;
+        rows_left.clear();
         try { t.body(); passed++; }
         catch (const TestFailure& f) { verdict = "FAIL"; note = f.message; failed++; }
         catch (const TestSkip& s) { verdict = "SKIP"; note = s.reason; skipped++; }
-        catch (const Error& e) { verdict = "FAIL"; note = format("error %d: %s", e.code, e.message.c_str()); failed++; }
+        catch (const Error& e) {
+            verdict = "FAIL", failed++;
+            note = rows_left + format("error %d: %s", e.code, e.message.c_str());
+        }
         std::printf("%s %s (%.2f s)%s%s\n", verdict.c_str(), t.name, now_seconds() - start, note.empty() ? "" : ": ",
                     note.c_str());
         std::fflush(stdout);

@@ -694,12 +694,13 @@ TEST(tokens_around_a_document) {
         {{none}, {}, -1, -1, own}, {{R"({"eos_token_id":256})"}, {256}, 256, 256, own},
         {{R"({"eos_token_id":257})", R"({"eos_token_id":[257,256]})"}, {257, 256}, 256, 256, own}};
     for (size_t i = 0; i < std::size(good); i++) {
+        const Row row(std::to_string(i));
         const auto& [texts, ends, bos, begin, of] = good[i];
         const Tokenizer t = read(of.empty() ? json : of, texts);
         // Its own begins with the end of texts.
         const int eot = begin == 256 ? 256 : ends.empty() ? -1 : ends[0];
         EXPECT(t.begin == begin && t.eot == eot && t.ends == ends && t.bos == bos,
-               "%zu: begin %d, eot %d, bos %d, %zu ends", i, t.begin, t.eot, t.bos, t.ends.size());
+               "begin %d, eot %d, bos %d, %zu ends", t.begin, t.eot, t.bos, t.ends.size());
         std::vector<int> tokens, want = {257};
         if (begin >= 0) want.insert(want.begin(), begin);
         if (eot >= 0 && eot != begin) want.push_back(eot);

@@ -68,8 +68,8 @@ TEST(worlds) {
         {with(kLeftOver, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"LOCKSTEP_TRY", "0"},
                           {"LOCKSTEP_JOB", "np-1"}}), 0, 2, "--np"}};
     for (const auto& row : rows) {
-        const World w = world_of(row.env);
         const Row name(format("row %td, %s %s", &row - rows, row.launcher.c_str(), row.addr.c_str()));
+        const World w = world_of(row.env);
         EXPECT(w.rank == row.rank && w.size == row.size, "got %d of %d", w.rank, w.size);
         EXPECT_EQ(w.launcher, row.launcher);
         EXPECT_EQ(w.master_addr, row.addr);
