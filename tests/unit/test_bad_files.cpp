@@ -39,25 +39,25 @@ std::string npy(const std::string& order, const std::string& shape, const std::s
     const std::string head = "{'descr': '<u2', 'fortran_order': " + order + ", 'shape': " + shape + ", }\n";
     return std::string("\x93NUMPY\1\0", 8) + bytes_of(uint16_t(head.size())) + head + data;
 }
-// That file with other bytes at a place, from the end if > size.
+// Returns the file with other bytes at a place. A place beyond the size, as size_t(-4), counts from the end.
 std::string with(const char* name, size_t at, const std::string& bytes) {
     std::string s = checkpoint.at(name);
     return s.replace(at < s.size() ? at : s.size() + at, bytes.size(), bytes);
 }
 std::string gguf_with(const std::string& from, const std::string& to) { return replaced(gguf, from, to); }
 std::string number(const std::string& key, uint32_t x, uint32_t type = 4) { return key + raw<uint32_t>({type, x}); }
-// The file with another number under a key.
+// Returns the GGUF file with another number under a key.
 std::string gguf_number(const std::string& key, uint32_t from, uint32_t to, uint32_t type = 4) {
     return gguf_with(number(key, from, type), number(key, to, type));
 }
-// The file with another description of wte.
+// Returns the GGUF file with another description of wte.
 std::string gguf_wte(uint32_t dims, uint64_t cols, uint32_t type, uint64_t offset) {
     const auto text = [](uint32_t d, uint64_t c, uint32_t t, uint64_t at) {
         return "token_embd.weight" + bytes_of(d) + raw<uint64_t>({c, 257}) + bytes_of(t) + bytes_of(at);
     };
     return gguf_with(text(2, 8, 0, 0), text(dims, cols, type, offset));
 }
-// A file that has only this key.
+// Returns a GGUF file that has only this key.
 std::string key(const std::string& name, std::initializer_list<uint32_t> types, const std::string& value) {
     return gguf.substr(0, 8) + raw<uint64_t>({0, 1, name.size()}) + name + raw(types) + value + std::string(16, '\1');
 }
@@ -66,7 +66,7 @@ std::string vocab_bpe(const std::string& lines) { return "#version: 0.2\n" + lin
 
 // ---------------------------------------------------------------------------------------------- ways to give a file
 
-// A run of one step.
+// Returns the words of a run of one step.
 Words one_step(const Words& words, const std::string& more, const std::string& save_every = "0") {
     return words_of("--batch-size 1 --total-batch-size 16 --steps 1 --sample-every 0 --eval-every 0 " + more +
                     " --save-every " + save_every, words);
