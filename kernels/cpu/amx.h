@@ -94,12 +94,6 @@ static void pack_panel(bf16* panel, const bf16* x, size_t ld, int lanes, int K) 
         }
 }
 
-// Packs sums x[32][32] as a panel of the first operand: lanes are rows, k are columns.
-INLINE void pack_a_sums(bf16* panel, const float* x) {
-    for (int lane = 0; lane < kRows; lane++)
-        for (int k = 0; k < kCols; k += kWidth)
-            store(panel + lane * kStep + k, load(x + lane * kCols + k));
-}
 // Returns where the pair (k, k + 1) of column `lane` is in a panel of b, counted in pairs.
 INLINE int pair_at(int k, int lane) {
     return k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
@@ -107,8 +101,8 @@ INLINE int pair_at(int k, int lane) {
 
 // Computes tile[32][32] = before[32][32], or 0 if that is
 // null, + the sum over k of a[:][k] b[k][:].
-static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b,
-                         const char*, int k, int, int) {
+static void micro_kernel(float* tile, const float* before, const bf16* a, size_t, const bf16* b,
+                         const void*, int k, int, int) {
     constexpr size_t kStride = kCols * sizeof(float);
     if (before) {
         tile_load<0>(before, kStride);

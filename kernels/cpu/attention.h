@@ -48,8 +48,8 @@ static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, 
     pack_rows<kCols>(panel, rows, size_t(n), kCols, n);
 }
 
-// Stores out[t][:] = x[:][t] / divisor[t] for t < rows: x
-// is (HS,kCols), and out has a row per query.
+// Stores out[t][:] = x[:][t] / divisor[t] for t < rows, or x[:][t] if divisor is null: x is
+// (HS,kCols), and out has a row per query.
 static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows,
                              const float* divisor) {
     for (int d = 0; d < HS; d += kWidth)
@@ -59,7 +59,7 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
             transpose(y);
             for (int i = 0; i < min(kWidth, rows - t); i++) {
                 const size_t row = size_t(t + i);
-                store(out + row * stride + d, y[i] / divisor[row], HS - d);
+                store(out + row * stride + d, divisor ? y[i] / divisor[row] : y[i], HS - d);
             }
         }
 }
@@ -115,11 +115,10 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
-// Calls the micro_kernel of matmuls, which prefetches the
-// next panel of a: it is behind this one in memory.
+// Calls the micro_kernel of matmuls. The next panel of a, which is behind this one, is prefetched.
 INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k,
-                         int rows = kRows, int cols = kCols) {
-    micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
+                         int rows = kRows, int cols = kCols, size_t ld = 0) {
+    micro_kernel(tile, before, a, ld, b, a + k * kRows, k, rows, cols);
 }
 
 // Workspace is the work space of a thread. Each take() returns another buffer of it, of n elements.
@@ -219,10 +218,9 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
 
 // Computes, for a block of keys u by a block of queries t, tile by tile:
 //     p^T = exp(scale s^T - lse),   ds^T = p^T (mask dp^T - delta) scale,    dp^T = v dout^T
-// As second operand ds^T gives dq^T += k^T ds^T. As first operands p and ds
-// (transposed while in cache, p_a and ds_a) give dv += (mask p)^T dout and dk
-// += ds^T q. A block of keys takes all queries, so that its sums stay in the
-// cache. The heads that share k and v add to dk and dv one after the other.
+// As second operand ds^T gives dq^T += k^T ds^T. As first operands p^T and ds^T (p_a and ds_a) give
+// dv += (mask p)^T dout and dk += ds^T q. A block of keys takes all queries, so that its sums stay
+// in the cache. The heads that share k and v add to dk and dv one after the other.
 struct Backward {
     Head h;    // the head that is computed; out, dout and dq are its own
     const floatX *out, *dout;
@@ -230,8 +228,8 @@ struct Backward {
     const float* lse;    // (B,NH,T)
 
     static constexpr int kKeyBlock = 192, kQueryBlock = 128;
-    // Elements of a transposed panel: [query][kRows]
-    static constexpr int kPanel = kQueryBlock * kRows;
+    // p_a and ds_a have query t of row u at u kQueryBlock + t kQueryStep; rows are kRowLd apart.
+    static constexpr size_t kRowLd = kTiled ? kStep : kQueryBlock, kQueryStep = kTiled ? kRows : 1;
     const int T = h.queries, HS = h.HS;
     const float scale = h.scale;
     const size_t keys = size_t(round_up(T, kRows)), queries = size_t(round_up(T, kCols)),
@@ -257,8 +255,8 @@ struct Backward {
     // ds of one block of keys. ds_b holds it as the second operand of dq^T, unless ds can be that.
     float* const ds = w.take<float>(block);                     // [key][kCols]
     Packed* const ds_b = w.take<Packed>(block);
-    Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys][kPanel]
-    Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
+    Packed* const p_a = w.take<Packed>(kKeyBlock * kQueryBlock);        // [key][query], or tiles
+    Packed* const ds_a = w.take<Packed>(kKeyBlock * kQueryBlock);
     float* const factors = w.take<float>(block);                // [key][kCols]   dropout factors
     float* const mask_rows = w.take<float>(block);              // [kCols][key]   for mask_panel
 
@@ -307,16 +305,20 @@ struct Backward {
     }
 
     // Takes kCols queries from t on, of the block at t0, with n keys from u0 on. Adds to dq, and
-    // packs p and ds.
+    // stores p and ds as rows of first operands.
     void pass_queries(int u0, int n, int t0, int t) const {
         const bool masked = h.mask.rate > 0;
         alignas(64) float p[kRows * kCols];
         if (masked) mask_panel(factors, mask_rows, h, t, u0, round_up(n, kRows));
         for (int u = 0; u < n; u += kRows) {
-            const size_t at = size_t(u / kRows) * kPanel + (t - t0) * kRows;
-            tile(masked ? factors + u * kCols : nullptr, u0 + u, t, p, ds + u * kCols);
-            pack_a_sums(p_a + at, p);
-            pack_a_sums(ds_a + at, ds + u * kCols);
+            float* const ds_u = ds + u * kCols;
+            tile(masked ? factors + u * kCols : nullptr, u0 + u, t, p, ds_u);
+            for (int r = 0; r < kRows; r++)
+                for (int v = 0; v < kCols; v += kWidth) {
+                    const size_t at = u * kQueryBlock + (t - t0) * kQueryStep + r * kRowLd + v;
+                    store(p_a + at, load(p + r * kCols + v));
+                    store(ds_a + at, load(ds_u + r * kCols + v));
+                }
         }
         const Packed* ds_of = pack_b_sums(ds_b, ds, n);
         for (int d = 0; d < HS; d += kRows) {
@@ -330,13 +332,14 @@ struct Backward {
         for (int u = 0; u < n; u += kRows) {
             // Earlier queries see none of these keys
             const int skip = max(0, u0 + u - t0) / kCols * kCols;
-            const size_t at = size_t(u / kRows) * kPanel + skip * kRows;
+            const size_t at = u * kQueryBlock + skip * kQueryStep;
             for (int d = 0; d < HS && skip < count; d += kCols) {
                 const size_t panel = d * K + (t0 + skip) * kCols;
                 const size_t sums = (u0 + u) * E + d * kRows;
                 float *dv_u = dv_sums + sums, *dk_u = dk_sums + sums;
-                micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, count - skip, n - u, HS - d);
-                micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, count - skip, n - u, HS - d);
+                const int k = count - skip, rows = n - u, cols = HS - d;
+                micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, k, rows, cols, kRowLd);
+                micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, k, rows, cols, kRowLd);
             }
         }
     }
@@ -365,11 +368,9 @@ struct Backward {
                 pass_keys(u0, n, t0, count);
             }
         }
-        float ones[kCols];
-        for (int i = 0; i < kCols; i++) ones[i] = 1.0f;
         for (int t = 0; t < T; t += kCols)
             store_transposed(dq + t * h.q_stride, h.q_stride, dq_sums + t * D, HS,
-                             min(kCols, T - t), ones);
+                             min(kCols, T - t), nullptr);
     }
 
     void run(int heads) {

@@ -48,6 +48,8 @@ using Packed = bf16;
 using Packed = float;
 #endif
 constexpr int kVectors = kCols / kWidth;
+// With AMX panels of a consist of tiles of kRows x kStep. Without it rows of a may also lie apart.
+constexpr bool kTiled = kStep == kRows;
 
 typedef float Vec __attribute__((vector_size(4 * kWidth)));
 typedef int32_t VecInt __attribute__((vector_size(4 * kWidth)));
@@ -123,8 +125,7 @@ INLINE int max(int a, int b) { return a > b ? a : b; }
 INLINE constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 INLINE constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 
-// load widens elements of storage to floats; store rounds
-// floats to storage, to nearest even; a NaN stays a NaN.
+// load widens storage to floats; store rounds floats to storage, to nearest even; NaN stays NaN.
 INLINE Vec load(const float* p) { return *reinterpret_cast<const VecAt*>(p); }
 INLINE Vec load(const bf16* p) {
     return (Vec)(__builtin_convertvector(*reinterpret_cast<const Bf16At*>(p), VecBits) << 16);
@@ -189,8 +190,7 @@ struct Sums {
         return across(part[0], [](Vec a, Vec b) { return a + b; });
     }
 };
-// Calls f(i, left) for i = 0, kWidth, ... < n. left is
-// kWidth; only in the last call it may be less.
+// Calls f(i, left) for i = 0, kWidth, ... < n. left is kWidth, or less in the last call.
 template <class F> INLINE void for_vectors(int n, const F& f) {
     int i = 0;
     for (; i + kWidth <= n; i += kWidth) f(i, kWidth);      // a length that the compiler knows
@@ -254,9 +254,8 @@ INLINE Vec exp(Vec x) {
 // and NaN. It has no branch, so that a loop becomes vectors.
 INLINE float log(float x) { return float(same_log(double(x))) + (x - x); }
 
-// tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 -
-// s.
-// 2u = kTwiceK (x + kCubic x^3), K = sqrt(2 / pi)
+// tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u;
+// rest = 1 - s. 2u = kTwiceK (x + kCubic x^3), K = sqrt(2 / pi)
 constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;
 struct Sigmoid { Vec s, rest; };
 INLINE Sigmoid gelu_sigmoid(Vec x) {

@@ -1,5 +1,5 @@
-// matmul.h -- matmuls: packs the operands, splits the work
-// into tasks, and applies the epilogue: bias, GELU, "+=".
+// matmul.h -- matmuls: packs the operands, splits the work into tasks, and applies the epilogue:
+// bias, GELU, "+=".
 //
 // An element's products are added one after another, by fused multiply-adds. k is split into blocks
 // of kDepth, and a block continues with the sums of the block before: so blocks, tasks, tiles and
@@ -7,8 +7,8 @@
 // AVX2 rounds the products.
 //
 // A task computes a strip of the output, which is cut along its longer side. It packs the strip's
-// operand, which then stays in the second-level cache of its core. The other operand is packed
-// once, by all threads, and every task reads all of it.
+// operand, which then stays in the second-level cache of its core. Every task reads all of the
+// other operand, packed.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -33,11 +33,9 @@ struct Matmul {
 };
 
 constexpr int kDepth = 768;    // k of a block: an operand's panel stays in L1 or L2
-// a packed strip: under half of 1 MiB or 512 KiB of L2
-constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;
+constexpr int kCacheBytes = (kWidth == 16 ? 896 : 448) << 10;   // most of 1 MiB or 512 KiB of L2
 
-// An operand of a product. Its lanes are the rows of a or
-// the columns of b; a panel has `unit` lanes.
+// An operand. Its lanes are the rows of a or the columns of b; a panel has `unit` lanes.
 struct Side {
     const Operand& x;
     int lanes;
@@ -81,32 +79,31 @@ static void finish(const Matmul m, const float* tile, int i, int rows, int j, in
         if (cols == kCols) vectors(kCols);      // a length that the compiler knows
         else vectors(cols);
     };
+    floatX *const out = m.out, *const pre = m.pre;
+    float* const sums = m.gradient;
     switch (m.epilogue) {
-    case Epilogue::kStore: return each([&](size_t at, Vec x, int n) { store(m.out + at, x, n); });
+    case Epilogue::kStore: return each([&](size_t at, Vec x, int n) { store(out + at, x, n); });
     case Epilogue::kGelu:
         return each([&](size_t at, Vec x, int n) {
-            store(m.pre + at, x, n);
-            store(m.out + at, gelu(stored(m.pre, x)), n);  // of pre as stored: backward reads that
+            store(pre + at, x, n);
+            store(out + at, gelu(stored(pre, x)), n);  // of pre as stored: backward reads that
         });
     case Epilogue::kGeluBackward:
         return each([&](size_t at, Vec x, int n) {
-            store(m.out + at, x * gelu_derivative(load(m.pre + at, n)), n);
+            store(out + at, x * gelu_derivative(load(pre + at, n)), n);
         });
-    case Epilogue::kGradient:
-        return each([&](size_t at, Vec x, int n) { store(m.gradient + at, x, n); });
+    case Epilogue::kGradient: return each([&](size_t at, Vec x, int n) { store(sums + at, x, n); });
     case Epilogue::kGradientAdd:
-        return each([&](size_t at, Vec x, int n) {
-            store(m.gradient + at, load(m.gradient + at, n) + x, n);
-        });
+        return each([&](size_t at, Vec x, int n) { store(sums + at, load(sums + at, n) + x, n); });
     }
 }
 
 // Prefetches one array that the epilogue of a tile reads or writes: gradient, pre or out.
 INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
     const size_t size = m.gradient ? sizeof(float) : sizeof(floatX), stride = size_t(m.N) * size;
-    const void* touched = m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out;
-    if (m.gradient) touched = m.gradient;
-    const char* row = static_cast<const char*>(touched) + size_t(i) * stride + size_t(j) * size;
+    const floatX* const stored = m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out;
+    const void* const x = m.gradient ? static_cast<const void*>(m.gradient) : stored;
+    const char* row = static_cast<const char*>(x) + size_t(i) * stride + size_t(j) * size;
     for (int r = 0; r < rows; r++, row += stride)
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
@@ -117,32 +114,36 @@ struct Block {
     const Matmul& m;
     const Side &own, &other;
     int strips;
-    Packed* shared;                 // `other`, packed: [panel][k][lane]
+    bool lying;             // whole panels of `own` are read where they lie
     float* sums;  // [panel of b][panel of a][kRows][kCols]: sums of the blocks of k before this one
     int k0 = 0, k = 0;
 };
 
-static void multiply(const Block& block, int task) {
+// others: `other`, packed: [panel][k][lane]
+static void multiply(const Block& block, const Packed* others, int task) {
     const Matmul& m = block.m;
     const Side &own = block.own, &other = block.other;
     const int k = block.k, depth = round_up(k, kStep), panels = ceil_div(own.lanes, own.unit);
     const auto begin = [&](int strip) { return strip * panels / block.strips * own.unit; };
     const int first = begin(task), lanes = min(begin(task + 1), own.lanes) - first,
+              lying = block.lying ? lanes / own.unit * own.unit : 0,
               fetched = k / kOf<Packed> / 4 * 64;
     const bool last = block.k0 + k == m.K;
     const size_t tall = size_t(round_up(m.M, kRows)),
                  bytes = size_t(other.unit) * depth * sizeof(Packed);
     alignas(64) float tile[kRows * kCols];
     Packed* const packed =
-        reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(lanes, own.unit)) * depth));
-    pack(packed, own, first, lanes, block.k0, k);
+        reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(lanes - lying, own.unit)) * depth));
+    pack(packed, own, first + lying, lanes - lying, block.k0, k);
     begin_products();
     for (int o = 0; o < other.lanes; o += other.unit) {
-        const Packed* const theirs = block.shared + size_t(o) * depth;
+        const Packed* const theirs = others + size_t(o) * depth;
         // The offset in the panel after theirs from which the next tile prefetches
         size_t ahead = 0;
         for (int w = 0; w < lanes; w += own.unit, ahead = (ahead + fetched) % bytes) {
-            const Packed* const mine = packed + size_t(w) * depth;
+            const size_t ld = w < lying ? size_t(own.x.ld) : 0;
+            const Packed* mine = packed + size_t(w - lying) * depth;
+            if (ld > 0) mine = reinterpret_cast<const Packed*>(own.x.x + size_t(first + w) * ld);
             const Packed *const a = own.of_b ? theirs : mine, *const b = own.of_b ? mine : theirs;
             const int i = own.of_b ? o : first + w, j = own.of_b ? first + w : o,
                       rows = min(kRows, m.M - i);
@@ -153,7 +154,7 @@ static void multiply(const Block& block, int task) {
                 const float* const next_sums = sums + (own.of_b ? tall : kRows) * kCols;
                 for (int s = 0; s < kRows * kCols; s += 16) __builtin_prefetch(next_sums + s);
             }
-            micro_kernel(last ? tile : sums, block.k0 > 0 ? sums : nullptr, a, b,
+            micro_kernel(last ? tile : sums, block.k0 > 0 ? sums : nullptr, a, ld, b,
                          reinterpret_cast<const char*>(theirs) + bytes + ahead, k, rows, cols);
             if (last) finish(m, tile, i, rows, j, cols);
         }
@@ -180,8 +181,9 @@ static void matvec(const Matmul& m, int col, int cols) {
 
 constexpr int kFewRows = 4;         // for so few rows packing the weights costs more than it saves
 
-// Runs a product. A strip has at most `room` lanes. With several threads there are at least 8
-// strips for each, if there are enough panels.
+// Runs a product. With several threads there are at least 8 strips for each, if there are enough
+// panels. A small `other` is packed by each thread for itself: lines that another core wrote take
+// longer to read. Then strips may be short, and rows of a that need no conversion are not packed.
 static void run_matmul(const Matmul& m) {
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)),
           "matmul: %d x %d x %d, want multiples of 8", m.M, m.N, m.K);
@@ -193,40 +195,48 @@ static void run_matmul(const Matmul& m) {
     }
     const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b,
                &other = m.M >= m.N ? b : a;
-    const int depth = min(round_up(m.K, kStep), kDepth);
-    const int room = max(own.unit, kOwnBytes / int(sizeof(Packed)) / depth / own.unit * own.unit);
-    const int wanted =
-        round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 8 * get_threads());
-    const int strips = min(wanted, ceil_div(own.lanes, own.unit));
+    const int depth = min(round_up(m.K, kStep), kDepth), threads = get_threads();
+    const size_t others = size_t(round_up(other.lanes, other.unit)) * depth;
+    const bool small = others * sizeof(Packed) <= kCacheBytes && own.lanes >= 64 * threads,
+               lying = !kTiled && sizeof(floatX) == sizeof(Packed) && small && !own.of_b &&
+                       own.x.rows && m.K <= depth;
+    const int room = kCacheBytes / (lying ? 32 : small ? 8 : 2) / int(sizeof(Packed)) / depth;
+    const int panels = ceil_div(own.lanes, own.unit), least = threads == 1 ? 1 : 8 * threads,
+              strips = min(panels, round_up(ceil_div(panels, max(1, room / own.unit)), least));
     const int share = round_up(max(1, kTaskElements / 2 / depth), other.unit);
-    const size_t shared =
-        (size_t(round_up(other.lanes, other.unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
+    const size_t floats = (others * sizeof(Packed) + 63) / 64 * 16;
     const size_t sums = m.K > depth ? size_t(round_up(m.M, kRows)) * round_up(m.N, kCols) : 0;
-    float* const buffer = caller_buffer(shared + sums);
-    Block block = {m, own, other, strips, reinterpret_cast<Packed*>(buffer), buffer + shared};
+    float* const buffer = caller_buffer(floats + sums);
+    Packed* const shared = small ? nullptr : reinterpret_cast<Packed*>(buffer);
+    Block block = {m, own, other, strips, lying, buffer + floats};
     for (; block.k0 < m.K; block.k0 += depth) {
         block.k = min(depth, m.K - block.k0);
-        parallel_for(ceil_div(other.lanes, share), [&](int i) {
-            const int lane = i * share;
-            Packed* const to = block.shared + size_t(lane) * round_up(block.k, kStep);
-            pack(to, other, lane, min(share, other.lanes - lane), block.k0, block.k);
+        const auto pack_others = [&](Packed* to, int lane, int lanes) {
+            pack(to + size_t(lane) * round_up(block.k, kStep), other, lane,
+                 min(lanes, other.lanes - lane), block.k0, block.k);
+        };
+        if (shared) parallel_for(ceil_div(other.lanes, share),
+                                 [&](int i) { pack_others(shared, i * share, share); });
+        int next = 0;
+        parallel_for(threads, [&](int) {
+            Packed* packed = shared;
+            for (int task; (task = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < strips;) {
+                if (!packed) {
+                    packed = reinterpret_cast<Packed*>(thread_buffer(others, 1));
+                    pack_others(packed, 0, other.lanes);
+                }
+                multiply(block, packed, task);
+            }
         });
-        parallel_for(strips, [&](int task) { multiply(block, task); });
     }
 }
 
 // If pre is null, gelu is left out.
 static void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight,
                                 const floatX* bias, int N, int C, int OC, Stream) {
-    run_matmul({.a = {inp, C, true},
-                .b = {weight, C, true},
-                .M = N,
-                .N = OC,
-                .K = C,
+    run_matmul({.a = {inp, C, true}, .b = {weight, C, true}, .M = N, .N = OC, .K = C,
                 .epilogue = pre ? Epilogue::kGelu : Epilogue::kStore,
-                .out = out,
-                .pre = pre,
-                .bias = bias});
+                .out = out, .pre = pre, .bias = bias});
 }
 
 static void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias,
@@ -276,11 +286,7 @@ static void matmul_backward_params(float* dweight, float* dbias, const floatX* d
                                    const floatX* inp, int N, int C, int OC, bool accumulate,
                                    Stream) {
     if (N > 0)
-        run_matmul({.a = {dout, OC, false},
-                    .b = {inp, C, false},
-                    .M = OC,
-                    .N = C,
-                    .K = N,
+        run_matmul({.a = {dout, OC, false}, .b = {inp, C, false}, .M = OC, .N = C, .K = N,
                     .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient,
                     .gradient = dweight});
     else if (!accumulate) memset(dweight, 0, size_t(OC) * C * sizeof(float));

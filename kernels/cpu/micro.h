@@ -98,11 +98,13 @@ static void pack_cols(P* panel, const F* x, size_t ld, int lanes, int K) {
 namespace BACKEND::ISA {
 
 // Computes the first R rows and V vectors of a tile: adds a[k][row] b[k][:], one k after the other,
-// to `before`, or to 0 if that is null. Every four k it prefetches one cache line of `next`: more
-// would wait for line fill buffers.
-template <int R, int V = kVectors> static void micro_tile(float* tile, const float* before,
-                                                          const float* a, const float* b,
-                                                          const char* next, int k) {
+// to `before`, or to 0 if that is null. a is a panel, or, if kLying, rows that lie ld floats apart.
+// Every four k it prefetches one cache line of `next`: more would wait for line fill buffers.
+template <int R, int V, bool kLying>
+static void micro_tile(float* tile, const float* before, const float* a, size_t ld, const float* b,
+                       const char* next, int k) {
+    const float* third[ceil_div(R, 3)];     // every third row: 12 addresses need too many registers
+    for (int i = 0; i < R; i += 3) third[i / 3] = a + size_t(i) * ld;
     Vec sum[R][V] = {};
     if (before) {
 #pragma GCC unroll 16
@@ -116,33 +118,45 @@ template <int R, int V = kVectors> static void micro_tile(float* tile, const flo
         for (int v = 0; v < V; v++) row[v] = load(b + u * kCols + v * kWidth);
 #pragma GCC unroll 16
         for (int i = 0; i < R; i++) {
-            const Vec x = broadcast(a + u * kRows + i);
+            const Vec x = broadcast(kLying ? third[i / 3] + size_t(i % 3) * ld + u
+                                           : a + u * kRows + i);
 #pragma GCC unroll 4
             for (int v = 0; v < V; v++) sum[i][v] = add_product(sum[i][v], x, row[v]);
         }
     };
-    for (; k >= 4; k -= 4, a += 4 * kRows, b += 4 * kCols, next += 64) {
+    const auto advance = [&](int n) __attribute__((always_inline)) {
+        a += n * kRows;
+        b += n * kCols;
+        k -= n;
+        for (const float*& row : third) row += n;
+    };
+    for (; k >= 4; advance(4), next += 64) {
         __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 4
         for (int u = 0; u < 4; u++) products(u);
     }
-    for (; k > 0; k--, a += kRows, b += kCols) products(0);
+    for (; k > 0; advance(1)) products(0);
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) store(tile + i * kCols + v * kWidth, sum[i][v]);
 }
 
-// Computes a tile by micro_tile, at least its first `rows` x `cols`. Prefetches `next`.
-static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b,
-                         const char* next, int k, int rows, int cols) {
-    auto run = micro_tile<kRows>;
-    if (cols <= kWidth) run = micro_tile<kRows, 1>;
-    else if (rows <= kRows / 3) run = micro_tile<kRows / 3>;
-    else if (rows <= kRows * 2 / 3) run = micro_tile<kRows * 2 / 3>;
-    const float *pairs_a = reinterpret_cast<const float*>(a),
-                *pairs_b = reinterpret_cast<const float*>(b);
-    run(tile, before, pairs_a, pairs_b, next, ceil_div(k, kOf<Packed>));
+// Returns the micro_tile of the fewest rows and vectors that has `rows` x `cols`.
+template <bool kLying> static auto choose_tile(int rows, int cols) {
+    if (cols <= kWidth) return micro_tile<kRows, 1, kLying>;
+    if (rows <= kRows / 3) return micro_tile<kRows / 3, kVectors, kLying>;
+    if (rows <= kRows * 2 / 3) return micro_tile<kRows * 2 / 3, kVectors, kLying>;
+    return micro_tile<kRows, kVectors, kLying>;
+}
+// Computes a tile, at least its first `rows` x `cols`. a is a panel if ld is 0, else rows that lie
+// ld elements apart. Prefetches `next`.
+static void micro_kernel(float* tile, const float* before, const Packed* a, size_t ld,
+                         const Packed* b, const void* next, int k, int rows, int cols) {
+    const auto run = ld > 0 ? choose_tile<true>(rows, cols) : choose_tile<false>(rows, cols);
+    const auto floats = [](const Packed* x) { return reinterpret_cast<const float*>(x); };
+    run(tile, before, floats(a), ld / kOf<Packed>, floats(b), static_cast<const char*>(next),
+        ceil_div(k, kOf<Packed>));
 }
 
 // Packs a panel of the first operand (rows of a) or the second (columns of b). A lane is a row of
@@ -156,15 +170,6 @@ INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
 
 INLINE void begin_products() {}
 INLINE void end_products() {}
-// Packs sums x[kRows][kCols] as a panel of the first operand: lanes are rows, k are columns.
-INLINE void pack_a_sums(float* panel, const float* x) {
-    pack_rows<kRows>(panel, x, kCols, kRows, kCols);
-}
-INLINE void pack_a_sums(bf16* panel, const float* x) {
-    alignas(64) bf16 rows[kRows * kCols];
-    for (int i = 0; i < kRows * kCols; i += kWidth) store(rows + i, load(x + i));
-    pack_rows<kRows>(panel, rows, kCols, kRows, kCols);
-}
 INLINE int pair_at(int k, int lane) { return k / 2 * kCols + lane; }
 
 }  // namespace BACKEND::ISA

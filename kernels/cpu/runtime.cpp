@@ -70,15 +70,9 @@ static void copy(void* to, const void* from, size_t bytes) {
     // memcpy takes no null, which an empty array may be
     if (bytes > 0) std::memcpy(to, from, bytes);
 }
-void copy_to_device(void* device, const void* host, size_t bytes, Stream) {
-    copy(device, host, bytes);
-}
-void copy_to_host(void* host, const void* device, size_t bytes, Stream) {
-    copy(host, device, bytes);
-}
-void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) {
-    copy(host, device, bytes);
-}
+void copy_to_device(void* to, const void* from, size_t bytes, Stream) { copy(to, from, bytes); }
+void copy_to_host(void* to, const void* from, size_t bytes, Stream) { copy(to, from, bytes); }
+void copy_to_host_later(void* to, const void* from, size_t bytes, Stream) { copy(to, from, bytes); }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
 void store_floats(floatX* stored, const float* floats, size_t n) {
     for (size_t i = 0; i < n; i++) store(stored[i], floats[i]);

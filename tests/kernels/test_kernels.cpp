@@ -395,7 +395,8 @@ TEST(dropout_backward) {
 
 struct Matmul { int N, C, OC; };
 static const Matmul kMatmuls[] = {{1, 8, 8},      {3, 24, 64},    {65, 136, 24}, {130, 64, 272},
-                                  {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}, {4, 72, 24}, {5, 72, 24}};
+                                  {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}, {4, 72, 24}, {5, 72, 24},
+                                  {150, 200, 48}, {131, 808, 40}};
 
 // A case of a product. Its operands are random numbers or small integers: then all sums are exact in float, in any
 // order. `by` names the tile of a large case, which runs once.
