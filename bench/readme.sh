@@ -5,6 +5,7 @@
 #                                   these files
 #   bench/readme.sh coverage        only how many instructions of the CUDA kernels the tests have executed
 #   bench/readme.sh matmul FILE     only the table of products, which bench/matmul.py printed into this file
+# The tables of steps and of products of Intel's CPUs stand beside those of AMD's.
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
@@ -24,6 +25,7 @@ coverage() {
         bench/put.sh README.md coverage
 }
 machine="$(bench/machine.sh) shared with other work"
+case $machine in *Intel*) of=intel- ;; *) of= ;; esac
 if [ "${1:-}" = coverage ]; then
     coverage
     exit
@@ -33,11 +35,11 @@ if [ "${1:-}" = steps ]; then
     { echo "What a step costs on $machine, $(date \
         +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch and llm.c by \`bench/peers.sh\`:"
         for f in "$@"; do awk '/^\|/ { if (!table) print ""; print } { table = /^\|/ }' "$f"; done; } |
-        bench/put.sh docs/performance.md steps
+        bench/put.sh docs/performance.md "${of}steps"
     exit
 fi
 if [ "${1:-}" = matmul ]; then
-    bench/put.sh docs/performance.md matmul <"$2"
+    bench/put.sh docs/performance.md "${of}matmul" <"$2"
     exit
 fi
 
