@@ -213,7 +213,7 @@ struct Place { std::vector<uint64_t> hashes; uint64_t at; };
 
 // --------------------------------------------------------------------------------------------------------- encoding
 
-struct Part { std::vector<uint32_t> tokens; uint64_t documents = 0; };
+struct Part { std::vector<uint32_t> tokens; uint64_t documents = 0; Given given = {{0, 1}}; };
 struct Encoded { Part parts[2]; size_t bytes = 0; BadLines bad = {}; Spelled spelled = {}; };  // training, validation
 
 // Copies of a document fall on the same side.
@@ -223,13 +223,17 @@ bool is_validation(std::string_view document, double fraction) {
 
 void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins, Part* part) {
     std::vector<int> tokens;
+    const uint64_t first = part->tokens.size();
+    uint64_t bytes = 0;
     const auto move = [&] {
+        for (const int token : tokens) bytes += tokenizer.counted(token);
         part->tokens.insert(part->tokens.end(), tokens.begin(), tokens.end());
         tokens.clear();
     };
-    if (begins) tokenizer.encode_document(text, &tokens, move);
-    else tokenizer.encode(text, &tokens, move, tokenizer.names);
+    const int64_t more = begins ? tokenizer.encode_document(text, &tokens, move) :
+        tokenizer.encode(text, &tokens, move, tokenizer.names);
     move();
+    note_given(&part->given, first, each_given(bytes, more));
     part->documents++;
 }
 
@@ -297,6 +301,7 @@ struct Output {
     std::vector<std::string> shards;        // JSON: name, tokens, CRC-32C
     std::vector<uint32_t> tokens;           // of the shard that is not full
     uint64_t documents = 0, total = 0;      // tokens
+    Given given = {{0, 1}};                 // of `tokens`
 };
 
 // What must be the same for a start to go on where another ended.
@@ -370,7 +375,11 @@ struct Job {
         file.write(bytes.data(), bytes.size());
         file.finish();
         rename_file(temporary, path(name));
-        o->shards.push_back(JsonLine().add("file", name).add("tokens", n).add("crc32c", file.crc).text());
+        Given given = {{0, std::prev(o->given.upper_bound(n))->second}};       // of what is left
+        for (auto i = o->given.upper_bound(n); i != o->given.end(); i++) given[i->first - n] = i->second;
+        o->given.erase(o->given.lower_bound(n), o->given.end());
+        o->shards.push_back(JsonLine().add("file", name).add("tokens", n).add("crc32c", file.crc)
+                                .raw("given", given_json(std::exchange(o->given, given))).text());
         o->tokens.erase(o->tokens.begin(), o->tokens.begin() + ptrdiff_t(n));
     }
     // What is done and, for going on, where the next chunk begins. The tokens of an unfinished shard are in .part.
@@ -388,6 +397,7 @@ struct Job {
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
                                  .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
+                                 .raw("given", given_json(o.given))
                                  .raw("shards", "[" + join(o.shards, ",") + "]").text());
         return with_crc(json.text());
     }
@@ -426,6 +436,9 @@ struct Job {
             const std::string rest = saves > 0 ? read_file(part(o, saves)) : "";
             if (rest.size() % 4 || crc32c(0, rest.data(), rest.size()) != of.get_u64("rest", what))
                 die(kExitBadContent, "%s: it is damaged; begin again in another folder", part(o, saves).c_str());
+            o.given = read_given(of.find("given"), what);
+            if (saves > 0 && o.given.empty())
+                die(kExitBadContent, "%s: it is of an older version; begin again in another folder", what);
             o.tokens.resize(rest.size() / 4);
             if (!rest.empty()) std::memcpy(o.tokens.data(), rest.data(), rest.size());
         }
@@ -512,6 +525,7 @@ int run(const Arguments& a) {
         tokenizers.push_back(tokenizer_parse(json, own));
         tokenizers[i].begin = tokenizer.begin;
         tokenizers[i].eot = tokenizer.eot;
+        tokenizers[i].ends = tokenizer.ends;
         tokenizers[i].names = tokenizer.names;
     }
     std::deque<Work> under_way;
@@ -534,6 +548,7 @@ int run(const Arguments& a) {
         for (int k = 0; k < 2; k++) {
             Output& o = job.out[k];
             const Part& part = encoded.parts[k];
+            for (const auto& [token, each] : part.given) note_given(&o.given, o.tokens.size() + token, each);
             o.tokens.insert(o.tokens.end(), part.tokens.begin(), part.tokens.end());
             o.documents += part.documents;
             o.total += part.tokens.size();

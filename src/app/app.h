@@ -96,13 +96,13 @@ void load_stored(floatX* weights, const Arena& arena, const Init& init);
 floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 
 struct Score {
-    // Sums of -ln p: over all targets; over the targets that have text.
-    double nats = 0, text_nats = 0;
-    uint64_t bytes = 0, tokens = 0;     // bytes of that text; number of targets that are not -1
+    // Sums of -ln p: over all targets; over those that have text. The bytes of that text as given.
+    double nats = 0, text_nats = 0, bytes = 0;
+    uint64_t tokens = 0;                // number of targets that are not -1
     uint32_t requests = 0;              // requests to stop that ended the evaluation early
     double loss() const { return plain(nats / double(tokens)); }
     // NaN where tokens have no text.
-    double bpb() const { return text_nats / std::numbers::ln2 / double(bytes); }
+    double bpb() const { return text_nats / std::numbers::ln2 / bytes; }
 };
 
 // Scores the first `batches` batches of B windows of data.val, or all of them if `batches` is 0.

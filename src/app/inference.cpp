@@ -36,31 +36,33 @@ floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
 
 // Scores batch i, which is the windows [i B, i B + B) of data.val; the last batch has fewer.
 static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
-    const uint64_t T = uint64_t(data.val.T), begin = i * uint64_t(B);
-    const uint64_t n = std::min(uint64_t(B), data.val.samples - begin);
+    const uint64_t T = data.val.T, begin = i * B;
+    const uint64_t n = std::min<uint64_t>(B, data.val.samples - begin);
     Score sums;
     std::vector<int> tokens(n * T), targets(n * T);
     std::vector<float> losses(n * T);
+    std::vector<double> given(n * T);
     for (uint64_t b = 0; b < n; b++)
-        data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
-    sums.nats = model_loss(model, tokens.data(), targets.data(), int(n), int(T), losses.data());
-    sums.tokens = uint64_t(std::ranges::count_if(targets, [](int target) { return target >= 0; }));
-    for (size_t k = 0; k < n * T && data.vocabulary.has_text(); k++) {
+        data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size,
+                        &given[b * T]);
+    sums.nats = model_loss(model, tokens.data(), targets.data(), n, T, losses.data());
+    for (size_t k = 0; k < n * T; k++) {
         const size_t bytes = data.vocabulary.text(targets[k]).size();
-        sums.bytes += bytes;
-        if (bytes) sums.text_nats += double(losses[k]);
+        sums.bytes += bytes * given[k];
+        sums.tokens += targets[k] >= 0;
+        if (bytes) sums.text_nats += losses[k];
     }
     return sums;
 }
 
 // In each round every rank scores one batch: rank i % W scores batch i.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
-    const uint64_t W = uint64_t(comm->size), count = data.val.batches(B, batches);
+    const uint64_t W = comm->size, count = data.val.batches(B, batches);
     Score total;
     Countdown left{"val", count, "batches"};
     for (uint64_t first = 0; first < count && !total.requests; first += W) {
         left.at(first);
-        const uint64_t i = first + uint64_t(comm->rank);
+        const uint64_t i = first + comm->rank;
         fault_point("eval", comm->rank, current_step());
         Score mine = i < count ? score_batch(model, data, B, i) : Score();
         mine.requests = stop_requested();

@@ -28,14 +28,17 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     }
 }
 
-void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size) const {
+void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size, double* given) const {
     CHECK(i < samples, "sample %lu of %lu", i, samples);
     const size_t k = std::ranges::upper_bound(first, i) - first.begin() - 1;
-    std::vector<int> tokens(T + 1);
-    shards[k].read((i - first[k]) * T, tokens.size(), tokens.data(), vocab_size);
+    const Shard& s = shards[k];
+    const uint64_t at = (i - first[k]) * (T - overlap);
+    std::vector<int> tokens(T + 1, int(kUntrained));
+    s.read(at, std::min(tokens.size(), s.tokens - at), tokens.data(), vocab_size);
     for (int t = 0; t < T; t++) {
-        inputs[t] = shards[k].masked ? tokens[t] & INT32_MAX : tokens[t];
-        targets[t] = std::max(tokens[t + 1], -1);
+        inputs[t] = tokens[t] & INT32_MAX;
+        targets[t] = at && t < overlap ? -1 : std::max(tokens[t + 1], -1);
+        if (given) given[t] = std::prev(s.given.upper_bound(s.begin + at + t + 1))->second;
     }
 }
 
@@ -113,7 +116,7 @@ static std::vector<int> parse_list(const Json& json) {
 static Shard read_shard(const Json& json, const std::string& folder, const char* what) {
     const std::string path = path_join(folder, json.get_string("file", what));
     const auto number = [&](const char* key) { return json.get_u64(key, what); };
-    const Shard s = {.file = std::make_shared<InputFile>(path, "data"),
+    Shard s = {.file = std::make_shared<InputFile>(path, "data"),
                      .width = number("width"),
                      .offset = number("offset"),
                      .begin = number("begin"),
@@ -121,6 +124,8 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
                      .every = number("every"),
                      .crc = number("crc32c"),
                      .masked = json.at("masked", what).text() == "true"};
+    for (JsonItems i(json.find("given")); i.next();)
+        s.given[i.value.get_u64("token", what)] = i.value.get_double("bytes", what);
     if (s.width != 2 && s.width != 4 && s.width != 8)
         refuse(what, "width", json.at("width", what), "2, 4 or 8");
     const uint64_t size = s.file->size, has = (size - std::min(s.offset, size)) / s.width;
@@ -162,7 +167,6 @@ static std::vector<std::string> read_table(const std::string& path) {
 }
 
 static Vocabulary read_vocabulary(const Json& json, const std::string& folder, const char* what) {
-    const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
     const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
     Vocabulary v = {.name = json.get_string("name", what),
                     .tokens = number("tokens"),
@@ -170,8 +174,7 @@ static Vocabulary read_vocabulary(const Json& json, const std::string& folder, c
                     .documents = {number("begin"), number("end")},
                     .untrained = parse_list(json.at("untrained", what)),
                     .config = json.at("config", what).text(),
-                    .chats = is("chats"),
-                    .is_bpe = is("is_bpe"),
+                    .chats = json.at("chats", what).text() == "true",
                     .bytes = read_table(path_join(folder, json.get_string("bytes", what)))};
     for (JsonItems i(json.at("files", what)); i.next();)
         v.files.push_back(

@@ -17,6 +17,7 @@
 #pragma once
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,6 +40,9 @@ struct Shard {
     // crc is file->checksum(0, every) at the start. every 0: it is a file of the cache.
     uint64_t every = 0, crc = 0;
     bool masked = false;                // some tokens have the bit kUntrained
+    // From token KEY of the file on: how many bytes of the text as given a byte of a token's text
+    // stands for. Tokens have the text after NFC.
+    std::map<uint64_t, double> given = {{0, 1}};
 
     // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call
     // it. kExitBadContent if a token is not below vocab_size.
@@ -50,14 +54,17 @@ struct Dataset {
     // The number of each shard's first sample, and at the end the number of samples.
     std::vector<uint64_t> first = {};
     int T = 0;                          // tokens per sample
+    int overlap = 0;                    // tokens that a sample shares with the one before
     uint64_t samples = 0, tokens = 0;
     std::string path = {};              // as the user gave it; "": there is no such dataset
     std::string hash = {};              // identifies the tokens; hexadecimal
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
-    // Copies the T inputs and T targets of sample i < samples. Thread-safe. kExitBadContent: a bad
-    // token, a short file.
-    void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
+    // Copies the T inputs and T targets of sample i < samples. Targets that the sample before has, or
+    // that lie behind the shard, are -1. given: gets Shard::given of each target. Thread-safe.
+    // kExitBadContent: a bad token, a short file.
+    void sample(uint64_t i, int* inputs, int* targets, int vocab_size,
+                double* given = nullptr) const;
     // Returns how many of sample i's targets are not -1.
     uint64_t trained(uint64_t i, int vocab_size) const;
     // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most`
@@ -102,7 +109,6 @@ struct Vocabulary {
     // Members for config.json: which tokens begin and end a text.
     std::string config = "{}";
     bool chats = false;                     // the training data are conversations
-    bool is_bpe = false;                    // the tokenizer is BPE, so GGUF can express it
     // One per id of the model; empty for control tokens and unused ids.
     std::vector<std::string> bytes;
     // Names and contents of the tokenizer's files.

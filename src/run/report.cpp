@@ -21,7 +21,7 @@ void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
 // Returns how many passes the run makes over its training samples; 0 without data.
 static double epochs(const Options& o, const Data& data) {
     const double drawn = double(o.steps) * double(o.total_batch_size / o.shape.T);
-    return data.train.samples ? drawn / double(data.train.samples) : 0;
+    return data.train.samples ? drawn / data.train.samples : 0;
 }
 
 std::string describe_run(const Options& o, const Data& data, int ranks) {
@@ -35,7 +35,7 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
     text += trained_of(o).text;
     text += format("\ndata    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
                    data.train.description.c_str(), data.vocabulary.name.c_str(), o.shape.V,
-                   same_log(double(o.shape.V)));
+                   same_log(o.shape.V));
     if (passes > 0) text += format(" | %.*f epochs", passes < 10 ? 2 : 0, passes);
     const uint64_t scored = data.val.batches(o.batch_size, o.eval_steps),
                    all = data.val.batches(o.batch_size, 0);
@@ -44,7 +44,7 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
                        with_commas(scored).c_str(), with_commas(all).c_str());
     text += format(
         "\nbatch   %s tokens = %lld micro-batches of %d x %d, in %d replicas on %d ranks | %lld steps",
-        with_commas(uint64_t(o.total_batch_size)).c_str(), (long long)o.micro_batches(),
+        with_commas(o.total_batch_size).c_str(), (long long)o.micro_batches(),
         o.batch_size, o.shape.T, o.replicas, ranks, (long long)o.steps);
     return text + (o.rate_note.empty() ? "" : "\nlr      " + o.rate_note);
 }
@@ -53,7 +53,7 @@ std::string many_epochs(const Options& o, const Data& data) {
     const double passes = epochs(o, data);
     if (passes <= 40) return "";
     return format("data: %.0f epochs; give more text, --steps %.0f for 3 or more, or a smaller "
-                  "--total-batch-size", passes, std::ceil(3 / passes * double(o.steps)));
+                  "--total-batch-size", passes, std::ceil(3 / passes * o.steps));
 }
 
 // Writes config.json with the resolved options and the facts of this start, such as its ranks and
@@ -155,7 +155,7 @@ void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
     report_place(r);
     const Options& o = *r->options;
-    const double speed = double(o.total_batch_size) / s.seconds;
+    const double speed = o.total_batch_size / s.seconds;
     const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed,
                  mfu = flops / r->peak_flops;
     JsonLine line;
@@ -181,7 +181,7 @@ void report_step(Reporter* r, const StepStats& s) {
     const int64_t left = o.steps - 1 - s.step, before = r->steps_here++;
     r->spent = before < 2 ? s.seconds : r->spent + s.seconds;       // the first step is often slow
     const double now = now_seconds(),
-                 eta = double(left) * r->spent / double(std::max<int64_t>(before, 1));
+                 eta = left * r->spent / std::max<int64_t>(before, 1);
     const bool edge = before == 0 || left == 0;
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;

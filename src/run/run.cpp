@@ -19,10 +19,6 @@
 
 std::string Run::folder() const { return lock ? lock->held : out_dir; }
 
-namespace {
-
-// Returns the real path of the run folder that `path` means: `path` itself, or the run whose
-// checkpoint it is. Returns "" if neither.
 std::string run_of(const std::string& path) {
     const auto has = [](const std::string& folder, const char* name) {
         return file_exists(path_join(folder, name));
@@ -35,6 +31,8 @@ std::string run_of(const std::string& path) {
         if (has(run, "config.json")) return real_path(run);
     return "";
 }
+
+namespace {
 
 // Returns a path's part of a run's name: the first 32 bytes of its stem, with _ for all but
 // letters, digits, - and .
@@ -172,13 +170,6 @@ void check_folder(const Run* run, const Options& o, const std::string& model) {
 }
 
 }  // namespace
-
-bool merge_options_of(const std::string& path, Options* options) {
-    const std::string run = run_of(path), config = path_join(run, "config.json");
-    if (run.empty() || !file_exists(config)) return false;
-    options_merge_saved(options, read_file(config), config);
-    return true;
-}
 
 Run find_run(Options* options, Comm* comm) {
     Run run;

@@ -42,9 +42,9 @@ void claim_checkpoints(const Run& run);
 // Points the link runs/last to a folder in runs/; ignores failures.
 void name_last(const std::string& folder);
 
-// Merges a run's saved options into *options; path: its folder or a checkpoint of it. Returns false
-// if there are none.
-bool merge_options_of(const std::string& path, Options* options);
+// Returns the real path of the run folder that `path` means: `path` itself, or the run whose
+// checkpoint it is. Returns "" if neither.
+std::string run_of(const std::string& path);
 
 // Checks that all ranks have the same named values. kExitDisagree names the first difference and
 // its rank. Collective.

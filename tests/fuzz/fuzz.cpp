@@ -690,7 +690,7 @@ const std::vector<Target>& targets() {
          {"{\"vocab_size\":1,\"description\":\"a\",\"train\":{\"path\":\"a\",\"hash\":\"b\",\"shards\":[{\"file\":"
           "\"tokens.bin\",\"width\":2,\"offset\":0,\"begin\":0,\"tokens\":12,\"every\":0,\"crc32c\":0,\"masked\":"
           "false}]},\"vocabulary\":{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"begin\":0,\"end\":0,\"untrained\":[],"
-          "\"config\":{},\"chats\":false,\"is_bpe\":true,\"bytes\":\"bytes.bin\",\"files\":[\"tokenizer.json\"]},"
+          "\"config\":{},\"chats\":false,\"bytes\":\"bytes.bin\",\"files\":[\"tokenizer.json\"]},"
           "\"start\":[0]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat", "chat jinja text token_files tokenizer json unicode", chat, 64, kRoom,
          {"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"

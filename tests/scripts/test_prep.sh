@@ -5,13 +5,18 @@ prep=${TOOLS:-build}/prep
 
 mkdir "$tmp/in"
 for i in $(seq 10 49); do
-    awk -v n="$i" '{ gsub(/[\\"\t]/, " "); printf "{\"id\": %d, \"text\": \"%d %s\"}\n", NR, n, $0 }' README.md \
-        >"$tmp/in/$i.jsonl"
+    awk -v n="$i" '{
+        gsub(/[\\"\t]/, " ")
+        if (NR % 3) gsub("e", "e\314\201")              # that NFC composes
+        printf "{\"id\": %d, \"text\": \"%d %s\"}\n", NR, n, $0
+    }' README.md >"$tmp/in/$i.jsonl"
 done
-plan="--tokenizer bpe:400 --val-frac 0.05 --shard-tokens 20000"
-# same_shards A B: both folders have the same files, but for the inputs that the manifests name.
+plan="--tokenizer bpe:400:qwen2 --val-frac 0.05 --shard-tokens 20000"
+# same_shards A B: both folders have the same files, and bytes as given, but for the inputs that the manifests name.
 same_shards() {
-    for d in "$1" "$2"; do (cd "$d" && sha256sum *.bin tokenizer.json); done | sort | uniq -u >"$tmp/differ"
+    for d in "$1" "$2"; do
+        (cd "$d" && sha256sum *.bin tokenizer.json && grep -o '"given":[^]]*]' manifest.json | sha256sum)
+    done | sort | uniq -u >"$tmp/differ"
     cat "$tmp/differ"
     [ ! -s "$tmp/differ" ] && ls "$1"/train_000001.bin "$1"/val_000000.bin
 }

@@ -66,8 +66,6 @@ check "each token but the first is scored" test "$tokens" -eq $((60 * 39 - 1))  
 check "once, whatever the stride" test "$tokens $tokens" = "$(field "$by32" tokens) $(field "$by63" tokens)"
 check "is the exponential of the nats" awk "BEGIN {
     d = exp($(field "$by1" token)) / $(field "$by1" perplexity); exit !(d > 0.99999 && d < 1.00001) }"
-check "bits per byte" awk "BEGIN { d = $(field "$by1" token) * $tokens / log(2) / (60 * 38) / $(field "$by1" byte)
-    exit !(d > 0.99999 && d < 1.00001) }"
 printf 'abc' >"$tmp/abc.txt"
 expect "of a text shorter than the context" 0 '^perplexity .* tokens 2$' \
     $train eval "$tmp/one" --data "$tmp/abc.txt" --perplexity
@@ -84,6 +82,62 @@ expect "a stride too long" 2 'less than the context of 64' $of --perplexity --st
 expect "a stride alone" 0 '^perplexity' $of --stride 8
 expect "the loss by two ranks" 0 "$($of | sed 's/ .*//') loss" $of --np 2
 check "is that of one" test "$($of)" = "$($of --np 2)"
+
+# ---- bits per byte: the nats of the tokens that have text, for each byte of that text as given
+near() { awk "BEGIN { d = ($1) / ($2); print d; exit !(d > 0.99999 && d < 1.00001) }"; }
+# bits COMMAND...: bits per byte.  by_hand A B OPTIONS: both files have the same bits, by eval and their bytes.
+bits() { "$@" 2>"$tmp/said" | sed -n 's/.*\(bpb\|bits per byte\) \([0-9.]*\).*/\2/p'; }
+bytes() { sed 's/^{.*: "\(.*\)"}$/\1/' "$tmp/$1" | case $1 in *.txt) cat;; *) tr -d '\n'; esac | wc -c; }
+by_hand() {
+    a=$1 b=$2; shift 2
+    near "$(bits $train eval "$tmp/nfc" "$@" --data "$tmp/$a") * $(bytes "$a")" \
+        "$(bits $train eval "$tmp/nfc" "$@" --data "$tmp/$b") * $(bytes "$b")"
+}
+alike() {           # COMMAND: windows of one token that sees one other: both score all tokens but the first
+    near "$(bits "$@" --seq-len 1)" "$(bits "$@" --seq-len 2 --stride 1)"
+}
+acute=$(printf 'e\314\201') hangul=$(printf '\341\204\222\341\205\241\341\206\253')
+kelvin=$(printf '\342\204\252') nukta=$(printf '\340\245\230')
+# nfc FILE: the same text after NFC; nukta becomes longer
+nfc() { sed "s/$acute/é/g; s/$hangul/한/g; s/$kelvin/K/g; s/$nukta/$(printf '\340\244\225\340\244\274')/g"; }
+for i in $(seq 40); do
+    printf '{"text": "%s"}\n' "d${acute}j$acute $i" "the sky is blue" "$hangul $i" "300 $kelvin $nukta"
+done >"$tmp/nfd.jsonl"
+nfc <"$tmp/nfd.jsonl" >"$tmp/nfc.jsonl"
+grep "$acute" "$tmp/nfd.jsonl" | sed 's/ [0-9]*"}/"}/' >"$tmp/equal.jsonl"
+nfc <"$tmp/equal.jsonl" >"$tmp/equal_nfc.jsonl"
+sed 's/^{.*: "\(.*\)"}$/\1/' "$tmp/equal.jsonl" >"$tmp/equal.txt"
+nfc <"$tmp/equal.txt" >"$tmp/equal_nfc.txt"
+sed "s/.*: \(.*\)}/{\"prompt\": \"$acute\", \"completion\": \1}/" "$tmp/nfd.jsonl" >"$tmp/pairs.jsonl"
+nfc <"$tmp/pairs.jsonl" >"$tmp/pairs_nfc.jsonl"
+check "a model of NFC" $train $shape --total-batch-size 512 --steps 20 --data "$tmp/nfc.jsonl" --save-every 20 \
+    --tokenizer bpe:270:qwen2 --val-data "$tmp/nfd.jsonl" --eval-every 20 --eval-steps 0 --dtype fp32 \
+    --out-dir "$tmp/nfc"
+for form in "nfd.jsonl nfc.jsonl" "equal.txt equal_nfc.txt"; do
+    check "NFC changes no bits: $form" by_hand $form --perplexity
+    check "eval: $form" by_hand $form --seq-len 1
+done
+check "conversations: the bytes of answers" by_hand pairs.jsonl pairs_nfc.jsonl
+check "the run's validation" near "$(bits $train eval "$tmp/nfc")" \
+    "$(sed -n 's/.*"bpb":\([0-9.]*\).*/\1/p' "$tmp/nfc/metrics.jsonl" | tail -n 1)"
+for data in "$tmp/nfd.jsonl" "$tmp/equal.txt" "$tmp/text.jsonl"; do
+    check "eval and --perplexity: ${data##*/}" alike $train eval "$tmp/nfc" --data "$data"
+done
+cp -r "$tmp"/nfc/ckpt/*20 "$tmp/ends" && rm "$tmp/ends/DONE" "$tmp/ends/state.json"
+sed -i 's/"special": *true/"special":false/' "$tmp/ends/tokenizer.json"
+of="--dtype fp32 --data $tmp/nfd.jsonl"
+check "an end of text that is no special token" near "$(bits $train eval "$tmp/ends" $of)" \
+    "$(bits $train eval "$tmp/nfc" $of)"
+prep="${TOOLS:-build}/prep --val-frac 0 --tokenizer $(echo "$tmp"/nfc/ckpt/*20/tokenizer.json)"
+check "prep" $prep "$tmp/nfd.jsonl" -o "$tmp/nfd"
+check "prep's shards" near "$(bits $train eval "$tmp/nfc" --data "$tmp/nfd" --perplexity)" \
+    "$(bits $train eval "$tmp/nfc" --data "$tmp/nfd.jsonl" --perplexity)"
+for form in equal equal_nfc; do check "prep $form" $prep "$tmp/$form.jsonl" -o "$tmp/$form" --shard-tokens 17; done
+check "documents that shards cut" near "$(bits $train eval "$tmp/nfc" --data "$tmp/equal" --seq-len 1) * 8" \
+    "$(bits $train eval "$tmp/nfc" --data "$tmp/equal_nfc" --seq-len 1) * 6"
+sed -i 's/,"given":[^]]*]//g' "$tmp/nfd/manifest.json"
+expect "shards of an older form" 0 'no manifest.json says how many bytes its text had' \
+    $train eval "$tmp/nfc" --data "$tmp/nfd"
 
 # ---- mistakes
 bad() {             # NAME MESSAGE LINE

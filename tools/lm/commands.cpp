@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <strings.h>
+#include "src/base/file.h"
 #include "src/base/words.h"
+#include "src/run/run.h"
 #include "tools/tool.h"
 
 // The commands of lm, and the options that each takes.
@@ -12,6 +14,13 @@ static const std::map<std::string, std::string> kTakes = {
     {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
     {"eval", "device dtype threads data skip-bad-lines special-tokens tokenizer chat-template batch-size seq-len task "
              "perplexity stride np"}};
+
+bool merge_options_of(const std::string& path, Options* options) {
+    const std::string run = run_of(path), config = path_join(run, "config.json");
+    if (run.empty() || !file_exists(config)) return false;
+    options_merge_saved(options, read_file(config), config);
+    return true;
+}
 
 Options parse_command(int argc, const char* const* argv) {
     Options o = read_command(argc, argv);

@@ -4,6 +4,7 @@
 #include "src/base/json.h"
 #include "src/base/numbers.h"
 #include "src/ddp/ddp.h"
+#include "tools/lm/commands.h"
 #include "tools/lm/lm.h"
 #include "src/run/run.h"
 #include "tools/text/text.h"
@@ -39,26 +40,17 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     return data;
 }
 
-// Scores each token but a shard's first once, in windows of T tokens that begin `given` apart (0: T / 2). From the
-// second window on a scored token sees at least T - stride tokens.
-static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
-    const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
-    if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);
-    std::vector<Task::Row> rows;
-    Score score;
-    for (const Shard& shard : data.val.shards)
-        for (uint64_t begin = 0, end, done = 1; done < shard.tokens; begin += stride, done = end) {
-            end = std::min(begin + T, shard.tokens);
-            rows.push_back({std::vector<int>(end - begin), int(end - done)});
-            std::vector<int>& tokens = rows.back().tokens;
-            shard.read(begin, end - begin, tokens.data(), data.vocab_size);
-            score.tokens += end - done;
-            for (uint64_t k = done; k < end && data.vocabulary.has_text(); k++)
-                score.bytes += data.vocabulary.text(tokens[k - begin]).size();
-        }
-    for (const double p : score_rows(model, rows, B, comm, &score.requests)) score.nats -= p;
-    score.text_nats = score.bytes ? score.nats : 0;
-    return score;
+// Makes windows of T tokens that begin `given` apart (0: T / 2), which score each token but a shard's first once. From
+// the second window on a scored token sees at least T - stride tokens.
+static void slide(Dataset* d, int T, int given) {
+    const int stride = given > 0 ? given : std::max(T / 2, 1);
+    if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, T);
+    d->T = T - 1;
+    d->overlap = d->T - stride;
+    d->first = {0};
+    for (const Shard& s : d->shards)
+        d->first.push_back(d->first.back() + 1 + ceil_div(std::max(s.tokens, uint64_t(T)) - T, uint64_t(stride)));
+    d->samples = d->first.back();
 }
 
 // Returns what eval does not score of texts: it scores windows of T tokens, as training does.
@@ -83,11 +75,11 @@ int eval(Options o, Comm* comm) {
     o.perplexity |= o.stride > 0;
     if (!o.task.empty()) say(score_task(model, read_questions(o.task, loaded.tokenizer, model->T), B, comm).text());
     if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
-    const Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
+    Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
     const std::string rest = o.perplexity ? "" : left_out(data, model->T);
     if (comm->rank == 0) std::fprintf(stderr, "data    %s%s\n", data.train.description.c_str(), rest.c_str());
-    const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :
-        evaluate(model, data, B, 0, comm);
+    if (o.perplexity) slide(&data.val, model->T, o.stride);
+    const Score score = evaluate(model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
     if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", same_exp(score.loss()), score.loss()) +
                           format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));

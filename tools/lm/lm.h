@@ -39,10 +39,6 @@ struct TaskScore {
 
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);     // of all questions, B rows at a time
 
-// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop.
-// Batches of B rows go to the ranks in turn; their number changes no bit. Collective.
-std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
-
 // The commands return exit codes. sample and chat are one process's and ignore comm.
 int sample(Options options, Comm* comm);
 int chat(Options options, Comm* comm);

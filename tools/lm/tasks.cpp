@@ -29,7 +29,10 @@ static void score_batch(Model* model, const std::vector<Task::Row>& rows, std::s
     }
 }
 
-std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop) {
+// Returns for each row the sum of log p of its scored tokens. A request to stop ends it early and is added to *stop.
+// Batches of B rows go to the ranks in turn; their number changes no bit.
+static std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm,
+                                      uint32_t* stop) {
     const size_t n = rows.size(), W = size_t(comm->size), rank = size_t(comm->rank), batch = size_t(B);
     std::vector<size_t> order(n);               // sorted by length: a batch then needs little padding
     std::iota(order.begin(), order.end(), 0);

@@ -206,16 +206,17 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
 }
 
 // Appends the tokens of a text. Those that reach beyond byte `trained` are trained on, the others are not. names: see
-// Tokenizer; the content of a message spells none.
-void append(std::string_view text, size_t trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens,
-            bool names = false) {
+// Tokenizer; the content of a message spells none. Returns what Tokenizer::encode returns.
+int64_t append(std::string_view text, size_t trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens,
+               bool names = false) {
     std::vector<int> ids;
-    tokenizer.encode(text, &ids, {}, names);
+    const int64_t more = tokenizer.encode(text, &ids, {}, names);
     size_t end = 0;
     for (const int id : ids) {
         end += names ? 1 : tokenizer.text(id).size();       // a control token has no bytes
         tokens->push_back(uint32_t(id) | (end > trained ? 0 : kUntrained));
     }
+    return more;
 }
 
 }  // namespace
@@ -376,17 +377,18 @@ int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
     return end;
 }
 
-void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
-                 std::vector<uint32_t>* tokens, bool open_end) {
+int64_t encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
+                    std::vector<uint32_t>* tokens, bool open_end) {
+    int64_t more = 0;
     const std::vector<Turn>& turns = conversation.turns;
     if (conversation.plain) {
         if (tokenizer.begin >= 0 && !tokenizer.begins_with_name(turns[0].content, tokenizer.begin))
             tokens->push_back(uint32_t(tokenizer.begin) | kUntrained);
         append(turns[0].content, std::string::npos, tokenizer, tokens, tokenizer.names);
-        append(turns[1].content, 0, tokenizer, tokens, tokenizer.names);
+        more = append(turns[1].content, 0, tokenizer, tokens, tokenizer.names);
         const bool ended = !tokens->empty() && tokens->back() == uint32_t(tokenizer.eot);     // by its name
         if (tokenizer.eot >= 0 && !ended) tokens->push_back(uint32_t(tokenizer.eot));
-        return;
+        return more;
     }
     std::vector<JinjaTurn> given;
     for (const Turn& turn : turns)
@@ -402,7 +404,7 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
             size_t(std::find(trained.begin() + long(at), trained.begin() + long(end), true) - trained.begin());
         std::string before = text_of(text.substr(at, border - at)), composed;
         if (tokenizer.split.nfc && to_nfc(before, &composed)) before = composed;
-        append(before + text_of(text.substr(border, end - border)), before.size(), tokenizer, tokens);
+        more += append(before + text_of(text.substr(border, end - border)), before.size(), tokenizer, tokens);
     };
     for (const Control& control : controls) {
         text_to(control.at);
@@ -410,6 +412,7 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
         at = control.at + control.size;
     }
     text_to(text.size());
+    return more;
 }
 
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {

@@ -55,9 +55,10 @@ int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);
 // the turns before and add_generation_prompt, leaves it to the assistant, up to the control token that ends its turn.
 // The other tokens have the bit kUntrained, and with open_end, which adds the beginning of the next turn, all of them.
 // Only what the template writes becomes control tokens. kExitBadContent: the template refuses the turns, or writes a
-// turn otherwise than add_generation_prompt begins it, or ends it with no control token.
-void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
-                 std::vector<uint32_t>* tokens, bool open_end = false);
+// turn otherwise than add_generation_prompt begins it, or ends it with no control token. Returns how many bytes more
+// what is trained on has than its tokens' text.
+int64_t encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
+                    std::vector<uint32_t>* tokens, bool open_end = false);
 // Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Returns the tokens with which a sample begins: what the tokenizer puts before a text, unless that begins with a name

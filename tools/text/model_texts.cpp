@@ -35,9 +35,12 @@ static std::string config_changes(const Tokenizer& t, const ChatTemplate& chat, 
 }
 
 Vocabulary vocabulary_of(const Tokenizer& t, const ChatTemplate& chat, const std::string& config) {
-    return {.name = t.kind == Tokenizer::none ? "none" : t.name, .tokens = t.vocab_size, .ends = ends_of(t, chat),
-            .documents = {t.begin, t.eot}, .config = config_changes(t, chat, config), .chats = chat.form != nullptr,
-            .is_bpe = t.kind == Tokenizer::bpe, .bytes = t.bytes};
+    Vocabulary v = {.name = t.kind == Tokenizer::none ? "none" : t.name, .tokens = t.vocab_size,
+                    .ends = ends_of(t, chat), .documents = {t.begin, t.eot}, .config = config_changes(t, chat, config),
+                    .chats = chat.form != nullptr, .bytes = t.bytes};
+    for (size_t id = 0; id < v.bytes.size(); id++)
+        if (!t.counted(int(id))) v.bytes[id].clear();
+    return v;
 }
 
 // Returns the text of an object with the members `changes`; the text itself if it has them.

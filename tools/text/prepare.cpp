@@ -232,7 +232,7 @@ std::string dataset_json(const Dataset& d, const std::string& folder) {
     for (const Shard& s : d.shards)
         shards.push_back(JsonLine().raw("file", json_quote(path_in(s.file->path, folder), true)).add("width", s.width)
             .add("offset", s.offset).add("begin", s.begin).add("tokens", s.tokens).add("every", s.every)
-            .add("crc32c", s.crc).add("masked", s.masked).text());
+            .add("crc32c", s.crc).add("masked", s.masked).raw("given", given_json(s.given)).text());
     return JsonLine().raw("path", json_quote(d.path, true)).add("hash", d.hash)
         .raw("shards", "[" + join(shards, ",") + "]").text();
 }
@@ -277,8 +277,8 @@ void make_tokens(const TextChoice& c, const Source& source, const TextOptions& o
         if (std::vector<size_t>& ends = text.ends; names && text.documents == 0 && ends.size() == 2)
             ends[0] = c.tokenizer.outside_names(text.all, ends[0]);
         cut = shard.masked
-            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &note, progress)
-            : encode_text(text, c.tokenizer, shard.width, &tokens, progress);
+            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &shard.given, &note, progress)
+            : encode_text(text, c.tokenizer, shard.width, &tokens, &shard.given, progress);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
             content += " amended";              // its tokens or its mask are not what they were before version 2
         if (!shard.masked)
@@ -335,8 +335,8 @@ Data tokens_of(const TextChoice& c, const Source& source, const TextOptions& o, 
     else if (begin != eot && (begin >= 0 || source.has_documents()))        // else a text has neither, or eot before it
         content += format(" %d %d", begin, eot);
     const Shard shard = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
-    const std::string how = format(" %s %d %d %d %d", format_name(source.format), split, begin, eot,
-                                   masked ? o.seq_len : 0);
+    const std::string how = format(" %s %d %d %d %d%s", format_name(source.format), split, begin, eot,
+                                   masked ? o.seq_len : 0, c.tokenizer.split.nfc ? " given" : "");
     const std::string name = cache_name("tokens", hash + " " + content + how);
     return read_data(cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
@@ -352,8 +352,13 @@ Data open_token_files(const Source& source, bool split) {
     if (every == kFileBlock) check_manifest(source.files, crcs);
     std::vector<Shard> shards;
     uint64_t count = 0;
+    std::string folder;
+    std::map<std::string, Listed> listed;
     for (size_t i = 0; i < source.files.size(); i++) {
-        shards.push_back(open_token_file(source.files[i]));
+        const std::string &file = source.files[i], beside = parent_folder(file);
+        if (beside != folder) listed = read_manifest(folder = beside);
+        shards.push_back(open_token_file(file));
+        shards[i].given = listed[base_name(file)].given;
         shards[i].every = every;
         shards[i].crc = crcs[i];
         count += shards[i].tokens;
@@ -398,7 +403,7 @@ std::string vocabulary_json(const Vocabulary& v, const std::string& folder, cons
     return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
         .raw("ends", json_list(v.ends)).add("begin", v.documents.begin).add("end", v.documents.end)
         .raw("untrained", json_list(v.untrained)).raw("config", v.config).add("chats", v.chats)
-        .add("is_bpe", v.is_bpe).raw("bytes", quoted("bytes.bin"))
+        .raw("bytes", quoted("bytes.bin"))
         .raw("files", "[" + join(files, ",") + "]").text();
 }
 
@@ -472,6 +477,10 @@ std::string prepare(const TextOptions& o, const std::string& given, const Progre
     if (!o.whole && !train.is_text()) check_tokens(data.train, data.vocab_size);
     if (!o.whole && !(split ? train : val).is_text()) check_tokens(data.val, data.vocab_size);
     data.train.description = describe(data, c.sources, note, o);
+    const bool stated = std::ranges::all_of(data.val.shards, [](const Shard& s) { return !s.given.empty(); });
+    if (c.tokenizer.split.nfc && !stated && !o.quiet)
+        warn("data: %s: no manifest.json says how many bytes its text had, so bits per byte count those after NFC; "
+             "build/prep makes shards that have it", data.val.path.c_str());
 
     JsonLine line = tokens_line(data, given);
     line.raw("vocabulary", vocabulary_json(vocabulary, folder, given, progress))

@@ -108,13 +108,15 @@ Text read_text(const Source& source, bool split, const Progress& progress) {
     return text;
 }
 
-uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out,
+uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Given* given,
                      const Progress& progress) {
     const std::string_view all = text.all;
     out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // a guess: a token of BPE is 4 bytes
     std::vector<int> tokens;
+    uint64_t bytes = 0;                         // of the part's tokens
     const auto store = [&] {
         const size_t at = out->size();
+        for (const int token : tokens) bytes += tokenizer.counted(token);
         out->resize(at + tokens.size() * width);
         if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
         else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
@@ -124,24 +126,27 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
     size_t train = 0;
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
         const std::string_view part = all.substr(begin, text.ends[k] - begin);
+        const uint64_t first = out->size() / width;
+        bytes = 0;
         // A single text has no end, and in this program's own tokenizers no beginning.
         if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0 &&
             !tokenizer.begins_with_name(part, tokenizer.begin))
             tokens.push_back(tokenizer.begin);
-        if (k < text.documents) tokenizer.encode_document(part, &tokens, store);
-        else tokenizer.encode(part, &tokens, store, tokenizer.names);
+        const int64_t more = k < text.documents ? tokenizer.encode_document(part, &tokens, store) :
+            tokenizer.encode(part, &tokens, store, tokenizer.names);
         store();
+        note_given(given, first, each_given(bytes, more));
         if (k < text.train) train = out->size();
     }
     return train / width;
 }
 
-// Encodes a conversation, unless the template refuses it and it is skipped.
+// Encodes a conversation, unless the template refuses it and it is skipped. *more: as encode_chat returns it.
 static std::vector<uint32_t> encode_or_skip(const Conversation& conversation, const Tokenizer& tokenizer,
-                                            const ChatTemplate& chat, BadLines* bad) {
+                                            const ChatTemplate& chat, BadLines* bad, int64_t* more) {
     std::vector<uint32_t> tokens;
     try {
-        encode_chat(conversation, chat, tokenizer, &tokens);
+        *more = encode_chat(conversation, chat, tokenizer, &tokens);
     } catch (Error& error) {
         error.message = conversation.place + ": " + error.message;
         bad->skip(conversation.place, error);
@@ -151,7 +156,7 @@ static std::vector<uint32_t> encode_or_skip(const Conversation& conversation, co
 }
 
 uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
-                              std::vector<char>* out, std::string* note, const Progress& progress) {
+                              std::vector<char>* out, Given* given, std::string* note, const Progress& progress) {
     if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
         die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
             "--chat-template", token.c_str());
@@ -160,7 +165,10 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
     const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
     uint64_t begin = 0, read = 0, used = 0, trained = 0, cut = 0, empty = 0;
     for (size_t i = 0; i < text->conversations.size(); i++) {
-        std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad);
+        int64_t more = 0;
+        std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad, &more);
+        uint64_t bytes = 0;
+        for (const uint32_t token : tokens) bytes += is_trained(token) ? tokenizer.counted(int(token)) : 0;
         progress();
         const bool skipped = tokens.empty();
         read += !skipped;
@@ -171,6 +179,7 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
         const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
         trained += count;
         empty += count == 0 && !skipped;
+        if (count > 0) note_given(given, all.size(), each_given(bytes, more));
         if (count > 0) all.insert(all.end(), tokens.begin(), tokens.end());
         if (i + 1 != text->train) continue;
         all.push_back(fill);

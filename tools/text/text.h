@@ -9,6 +9,7 @@
 #include "src/base/json.h"
 #include "tools/text/chat.h"
 #include "tools/text/sources.h"
+#include "tools/text/token_files.h"
 
 using Progress = std::function<void()>;      // called often while a function works; it may throw
 
@@ -68,12 +69,18 @@ struct Text {
 // Reads the text of a source. split: keeps a part for validation. kExitBadContent names file and line.
 Text read_text(const Source& source, bool split, const Progress& progress);
 
+// Returns what Shard::given has for a text whose tokens have `bytes` bytes, `more` fewer than were given.
+inline double each_given(uint64_t bytes, int64_t more) { return bytes ? 1 + double(more) / double(bytes) : 1; }
+inline void note_given(Given* given, uint64_t first, double each) {
+    if (each != std::prev(given->upper_bound(first))->second) (*given)[first] = each;
+}
+
 // Appends the tokens of a text to *out, `width` bytes each. Returns how many tokens are for training.
-uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out,
+uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Given* given,
                      const Progress& progress);
 // Appends a window of T tokens of 4 bytes for each conversation. The last target of a window is the first token of the
 // next one, which is untrained, so one more token follows the last window for training, and another the last for
 // validation. Returns how many tokens are for training. *note: statistics for the user. A conversation that the
 // template refuses is a bad line.
 uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
-                              std::vector<char>* out, std::string* note, const Progress& progress);
+                              std::vector<char>* out, Given* given, std::string* note, const Progress& progress);

@@ -40,6 +40,18 @@ std::string data_hash(const std::string& content) {
     return format("%016llx", (unsigned long long)hash_bytes(content.data(), content.size(), 0));
 }
 
+std::string given_json(const Given& given) {
+    std::vector<std::string> list;
+    for (const auto& [token, bytes] : given) list.push_back(JsonLine().add("token", token).add("bytes", bytes).text());
+    return "[" + join(list, ",") + "]";
+}
+
+Given read_given(const Json& list, const char* what) {
+    Given given;
+    for (JsonItems i(list); i.next();) given[i.value.get_u64("token", what)] = i.value.get_double("bytes", what);
+    return given;
+}
+
 std::map<std::string, Listed> read_manifest(const std::string& folder) {
     const std::string path = path_join(folder, "manifest.json"), begun = path_join(folder, "prep.json");
     std::map<std::string, Listed> shards;
@@ -54,7 +66,8 @@ std::map<std::string, Listed> read_manifest(const std::string& folder) {
         for (JsonItems i(json.find(part).find("shards")); i.next();)
             shards[i.value.get_string("file", what)] = {
                 i.value.get_u64("tokens", what),
-                i.value.find("crc32c") ? i.value.get_u64("crc32c", what) : kNoCrc, part == std::string("val")};
+                i.value.find("crc32c") ? i.value.get_u64("crc32c", what) : kNoCrc, part == std::string("val"),
+                read_given(i.value.find("given"), what)};
     return shards;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "src/base/json.h"
 #include "src/data/data.h"
 
 enum class Format {
@@ -30,8 +31,12 @@ uint64_t content_hash(const std::vector<std::string>& files, uint64_t every, std
 // its tokens in each shard.
 std::string data_hash(const std::string& content);
 
-// A file in manifest.json: its number of tokens, its CRC-32C, and whether it is for validation.
-struct Listed { uint64_t tokens, crc; bool validation; };
+using Given = std::map<uint64_t, double>;        // Shard::given
+std::string given_json(const Given& given);
+Given read_given(const Json& list, const char* what);
+
+// A file in manifest.json: its number of tokens, its CRC-32C, whether it is for validation, Shard::given or {}.
+struct Listed { uint64_t tokens, crc; bool validation; Given given; };
 // Reads the manifest.json in which build/prep, or a script of the user, has listed a folder's shards, by name; {} if
 // there is none. A shard without a CRC-32C has kNoCrc. kExitBadContent if build/prep has not completed the folder.
 constexpr uint64_t kNoCrc = UINT64_MAX;

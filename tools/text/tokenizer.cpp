@@ -194,8 +194,8 @@ static uint32_t next_character(std::string_view text, size_t* at) {
     return c.code;
 }
 
-void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some,
-                       bool with_special) const {
+int64_t Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some,
+                          bool with_special) const {
     constexpr size_t kMaxBytes = 15, kMaxPieces = 1 << 16;  // in the cache
     constexpr size_t kSome = 1 << 18;                       // tokens
     CHECK(kind != none, "encode without a tokenizer");
@@ -212,7 +212,7 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const st
                             "a character that it learnt");
             add(first[code]);
         }
-        return;
+        return 0;
     }
     const auto encode_pieces = [&](std::string_view rest) {
         if (merges.empty() && !split.ignore_merges) {  // the split has no effect
@@ -230,19 +230,24 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const st
         }
     };
     const Names* const of = tables->names[with_special];
+    int64_t more = 0;
     of[0].divide(text, [&](std::string_view part) {
         std::string composed;
-        of[1].divide(split.nfc && to_nfc(part, &composed) ? composed : part, encode_pieces, add);
+        const std::string_view form = split.nfc && to_nfc(part, &composed) ? composed : part;
+        more += int64_t(part.size()) - int64_t(form.size());
+        of[1].divide(form, encode_pieces, add);
     }, add);
+    return more;
 }
 
-void Tokenizer::encode_document(std::string_view text, std::vector<int>* tokens,
-                                const std::function<void()>& some) const {
+int64_t Tokenizer::encode_document(std::string_view text, std::vector<int>* tokens,
+                                   const std::function<void()>& some) const {
     if (begin >= 0 && !begins_with_name(text, begin)) tokens->push_back(begin);
     if (const std::string name = names ? name_of(eot) : ""; text.ends_with(name) && text != name)
         text.remove_suffix(name.size());
-    encode(text, tokens, some, names);
+    const int64_t more = encode(text, tokens, some, names);
     if (eot >= 0 && eot != begin) tokens->push_back(eot);
+    return more;
 }
 
 void Spelled::warn(const std::string& where, bool message) const {

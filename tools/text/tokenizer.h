@@ -7,6 +7,7 @@
 //      char          the characters in the order of their code points; no end of text
 // In these the end of text stands before each document, and so between two.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -58,13 +59,13 @@ struct Tokenizer {
     // Appends the tokens of text. Names of special tokens are ordinary text, so that no text can spell a control token;
     // with_special finds them, like the tokenizers library. `some` is called whenever there are 2^18 tokens or more,
     // and may remove them. kExitBadContent: a character that `char` has not learnt. One thread at a time may use a
-    // tokenizer and its copies, which share the cache.
-    void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
-                bool with_special = false) const;
+    // tokenizer and its copies, which share the cache. Returns how many bytes more the text has than after NFC.
+    int64_t encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
+                   bool with_special = false) const;
     // Appends a document: begin, its text, and eot. If these are the same, it stands before the text alone. With
     // `names` a text that begins or ends with the name of such a token has no second one.
-    void encode_document(std::string_view text, std::vector<int>* tokens,
-                         const std::function<void()>& some = {}) const;
+    int64_t encode_document(std::string_view text, std::vector<int>* tokens,
+                            const std::function<void()>& some = {}) const;
     void find_names(std::string_view text, Spelled* found) const;   // adds those of special tokens
     // Whether, with `names`, text begins with the name of a special token; token: of this one.
     bool begins_with_name(std::string_view text, int token = -1) const;
@@ -75,6 +76,8 @@ struct Tokenizer {
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
     }
+    // Returns how many bytes of a token count in bits per byte: none of one that begins or ends a text.
+    size_t counted(int id) const { return id == begin || std::ranges::count(ends, id) ? 0 : text(id).size(); }
     std::string name_of(int token) const;                   // the text of a control token; "": it is none
     // Returns tokenizer.json as this program writes it. with_gaps: also lists ids without a text; data_hash needs that.
     std::string own_json(bool with_gaps = false) const;
