@@ -159,7 +159,8 @@ awk 'BEGIN { for (i = 0; i < 8; i++) print "{\"messages\":[{\"role\":\"user\",\"
     "{\"role\":\"assistant\",\"content\":\"<|im_end|>\"}],\"source\":\"x\"}" }' >"$tmp/fields.jsonl"
 job="$nano --data $tmp/fields.jsonl --val-data $tmp/fields.jsonl --steps 1 --save-every 1"
 check "conversations with fields" run fields $train
-check "a turn of weight 0 is not trained on" has "$tmp/fields.log" '8 conversations, 88 tokens of the assistant'
+check "a turn of weight 0 is not trained on" has "$tmp/fields.log" \
+    '8 conversations, 88 tokens of the assistant.*; "weight" leaves out 8 turns'
 check "an unknown field is told, and the name of a control token" has "$tmp/fields.log" \
     'warning: .*fields.jsonl: the field "colour" is not known .* 8 times' \
     'warning: .*fields.jsonl: it spells .*<.im_end.>, 8 times'
@@ -171,6 +172,8 @@ bad() {             # WHAT IS SAID LINE...
     printf '%s\n' "$@" >"$tmp/bad.jsonl"
     expect "$said" 65 "$said" $train $nano --data "$tmp/bad.jsonl" --steps 1
 }
+{ echo '{"prompt":"a","completion":"b","train":false}'; for i in 1 2 3; do
+    printf '\357\273\277{"prompt":"a","completion":"b","label":0}\n'; done; } >"$tmp/left_out.jsonl"  # of several files
 good='{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
 of_long="{\"prompt\":\"$long\",\"completion\":\"a\"}"
 bad 'bad.jsonl: line 2: messages\[0\]: role: got "assistent".*did you mean assistant' "$good" \
@@ -178,6 +181,10 @@ bad 'bad.jsonl: line 2: messages\[0\]: role: got "assistent".*did you mean assis
 bad 'bad.jsonl: line 2: got the fields "text", want messages' "$good" '{"text":"a"}'
 bad 'got one conversation, want two or more' "$good"
 bad 'got no training conversation with an answer within its first 96 tokens' "$of_long" "$of_long"
+none='{"messages":[{"role":"assistant","content":"b","train":false}]}'
+bad 'bad.jsonl: line 1: got no answer to train on here or below; "train" leaves out 2 turns' "$none" "$none" "$good"
+expect "a line that is left out names its field" 0 'skipped, the first: line 1: train: got false' $train $nano \
+    --data "$tmp/left_out.jsonl" --steps 1 --skip-bad-lines 1 --out-dir "$tmp/left_out"
 expect "prep has nothing to do with them" 65 'line 1: .*fields "messages", want text; .* train_gpt --data' \
     "$tools/prep" "$chat" --tokenizer byte -o "$tmp/prep"
 awk 'BEGIN { for (i = 0; i < 90; i++) print "{\"prompt\":\"Tell\",\"text\":\"A tale of " i ".\"}" }' >"$tmp/tales.jsonl"

@@ -69,6 +69,13 @@ TEST(by_hand) {
         // Other forms of lines, and of a system turn.
         {R"({"conversations":[{"from":"human","value":"Hi"},{"from":"gpt","value":"Yo"}]})", hi},
         {R"({"instruction":"Hi","input":"","output":"Yo"})", hi}, {R"({"instruction":"Hi","output":"Yo"})", hi},
+        // What Arrow and pandas write where a record has nothing.
+        {R"({"instruction":"Hi","input":null,"output":"Yo","messages":null,"history":null})", hi},
+        {R"({"messages":[{"role":"user","content":[{"type":"text","text":"Hi","image":null,"image_url":{"url":null},)"
+         R"("more":[]}]},{"from":null,"value":null,"role":"assistant","content":"Yo","tool_calls":{"a":[null]}}]})",
+         hi},
+        {R"({"prompt":null,"completion":null,"conversations":[{"from":"human","value":"Hi","role":null},)"
+         R"({"from":"gpt","value":"Yo","content":null}],"label":null})", hi},
         {R"({"prompt":[{"role":"user","content":"Hi"}],"completion":[{"role":"assistant","content":"Yo"}]})", hi},
         {R"({"messages":[{"role":"user","content":[{"type":"text","text":"H"},{"type":"text","text":"i"}]},)"
          R"({"role":"assistant","content":"Yo"}]})", hi},
@@ -94,8 +101,16 @@ TEST(fields_of_lines) {
     const std::pair<std::string_view, const char*> forms[] = {
         {R"({"prompt":"a","prompt_id":"7","messages":[]})", "messages"},
         {R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})", "instruction"},
-        {R"({"prompt":"a","response":"b"})", "prompt"}, {R"({"prompt":"a","text":"b"})", ""}, {R"({"text":"a"})", ""}};
+        {R"({"prompt":"a","response":"b"})", "prompt"}, {R"({"prompt":"a","text":"b"})", ""}, {R"({"text":"a"})", ""},
+        {R"({"messages":null,"text":"a"})", ""}, {R"({"messages":[],"text":null})", "messages"},
+        {R"({"messages":null,"prompt":"a","completion":"b"})", "prompt"},
+        {R"({"prompt":"a","completion":null,"instruction":"a","output":"b"})", "instruction"}};
     for (const auto& [line, key] : forms) EXPECT_EQ(conversation_key(parse_json(line, "line")), key);
+    // The user's own, whatever they are.
+    for (const std::string name : {"label", "ignore", "loss", "labels", "colour"})
+        for (const std::string value : {"0", "1", "false", "2.31", "\"pos\""})
+            EXPECT_EQ(parse("{\"" + name + "\":" + value + R"(,"prompt":"a","completion":"b"})").unknown,
+                      std::vector{name});
 }
 
 // A token that reaches from the head into the content is trained on, as transformers has it.
@@ -130,7 +145,12 @@ TEST(refusals) {
          "f: line 3: tools: got an array, want none"},
         {R"({"rejected":"x","prompt":"a","completion":"b"})", "rejected: got \"x\""},
         {R"({"system":"x","prompt":"a","completion":"b"})", "system: got \"x\""},
-        {R"({"label":false,"prompt":"a","completion":"b"})", "not to be trained on"}};
+        {R"({"train":false,"prompt":"a","completion":"b"})", "f: line 3: train: got false, want a line to train on"},
+        {R"({"masked":1,"instruction":"a","output":"b"})", "f: line 3: masked: got 1, want a line to train on"},
+        {R"({"weight":0.5,"messages":[{"role":"assistant","content":"b"}]})", "f: line 3: weight: got 0.5, want 0, 1"},
+        {R"({"messages":[{"role":"user","content":[{"type":"text","text":"a","weight":0}]}]})", "weight: got 0"},
+        {R"({"messages":[{"role":"user","content":[{"type":"text","text":"a","image":[0]}]}]})", "image: got an array"},
+        {R"({"messages":[{"role":"user","content":[{"type":"text","text":null}]}]})", "text: got null"}};
     expect_refusals(kExitBadContent, rows, parse);
 }
 
@@ -334,7 +354,7 @@ TEST(fields_of_turns) {
                      [&] { parse(two(",\"" + name + "\":\"x\"")); });
     for (const std::string wrong : {"0.5", "2", "\"no\"", "[]"})
         expect_error(kExitBadContent, "messages[1]: weight: got", [&] { parse(two(",\"weight\":" + wrong)); });
-    for (const std::string name : {"colour", "Weight", "name", "trained", "weights"}) {
+    for (const std::string name : {"colour", "Weight", "name", "trained", "weights", "label", "ignore"}) {
         const std::string odd = two(",\"" + name + "\":0");
         EXPECT_EQ(parse(odd).unknown, std::vector{name});
         EXPECT_EQ(encoded(odd, "chatml"), both);

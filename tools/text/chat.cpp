@@ -3,6 +3,7 @@
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/words.h"
 #include "tools/text/unicode.h"
 
 namespace {
@@ -18,55 +19,53 @@ constexpr Form kForms[] = {
      "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt "
      "%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"}};
 
-// Fields beside those of a form. Their kinds: 1 or true, or else 0 or false, trains a turn; refused unless empty, for
-// what it says would be lost; says nothing of the tokens.
-enum Meaning { kTrains, kMasks, kRefused, kHarmless };
-struct Field {
-    const char* name;
-    Meaning meaning;
-};
-constexpr Field kMeanings[] = {
-    {"weight", kTrains}, {"train", kTrains}, {"training", kTrains}, {"trainable", kTrains}, {"loss", kTrains},
-    {"label", kTrains}, {"masked", kMasks}, {"ignore", kMasks},
-    {"mask", kRefused}, {"loss_mask", kRefused}, {"loss_scale", kRefused}, {"train_detail", kRefused},
-    {"training_detail", kRefused}, {"tool_calls", kRefused}, {"tool_call_id", kRefused}, {"function_call", kRefused},
-    {"tools", kRefused}, {"functions", kRefused}, {"documents", kRefused}, {"reasoning_content", kRefused},
-    {"reasoning", kRefused}, {"thinking", kRefused}, {"chat_template_kwargs", kRefused}, {"chosen", kRefused},
-    {"rejected", kRefused}, {"completion", kRefused}, {"system", kRefused}, {"history", kRefused},
-    {"image", kRefused}, {"images", kRefused},
-    {"audio", kRefused}, {"audios", kRefused}, {"video", kRefused}, {"videos", kRefused}, {"prefix", kRefused},
-    {"id", kHarmless}, {"uuid", kHarmless}, {"hash", kHarmless}, {"index", kHarmless}, {"source", kHarmless},
-    {"dataset", kHarmless}, {"category", kHarmless}, {"model", kHarmless}, {"language", kHarmless}, {"lang", kHarmless},
-    {"timestamp", kHarmless}, {"created_at", kHarmless}, {"score", kHarmless}, {"text", kHarmless},
-    {"prompt", kHarmless}, {"prompt_id", kHarmless}, {"metadata", kHarmless}, {"token_count", kHarmless}};
+// Fields beside those of a form. Their kinds: 1 or true, or else 0 or false, trains a turn or a line; a turn alone, and
+// in a line is the user's own; refused unless empty, for what it says would be lost; says nothing of the tokens.
+enum Meaning { kTrains, kMasks, kTrainsTurn, kRefused, kHarmless };
+struct Fields { Meaning meaning; Words names; };
+const Fields kMeanings[] = {
+    {kTrains, split("weight train training trainable")}, {kMasks, {"masked"}}, {kTrainsTurn, {"loss"}},
+    {kRefused, split("mask loss_mask loss_scale train_detail training_detail tool_calls tool_call_id function_call "
+                     "tools functions documents reasoning_content reasoning thinking chat_template_kwargs chosen "
+                     "rejected completion system history image images audio audios video videos prefix")},
+    {kHarmless, split("id uuid hash index source dataset category model language lang timestamp created_at score text "
+                      "prompt prompt_id metadata token_count")}};
+
+// Whether a value is null or holds nothing else, as Arrow and pandas write what a record does not have.
+bool is_null(const Json& value) {
+    for (JsonItems i(value); i.next();)
+        if (!is_null(i.value)) return false;
+    return value.kind() == Json::null || value.kind() == Json::array || value.kind() == Json::object;
+}
 
 bool is_empty(const Json& value) {
     const std::string text = value.text();
-    const bool holds = value.kind() == Json::array || value.kind() == Json::object;
-    return holds ? !JsonItems(value).next() : value.kind() == Json::null || text.empty() || text == "false";
+    return is_null(value) || text.empty() || text == "false";
 }
 
-// Looks at the fields of a turn or a line but for those of its form. Returns whether it is to be trained on.
-bool read_fields(const Json& object, const std::string& where, std::initializer_list<std::string_view> form,
-                 Conversation* out) {
-    bool trained = true;
+// Looks at the fields of a turn or a line but for those of its form. Returns the one by which it is not to be trained
+// on, or "".
+std::string read_fields(const Json& object, const std::string& where, std::initializer_list<std::string_view> form,
+                        Conversation* out, bool turn = false) {
+    std::string left_out;
     for (JsonItems i(object); i.next();) {
         const std::string key = i.key.text();
-        if (std::ranges::find(form, key) != form.end()) continue;
-        const auto field = std::ranges::find(kMeanings, key, [](const Field& f) { return std::string(f.name); });
-        if (field == std::end(kMeanings)) out->unknown.push_back(key.substr(0, 40));
-        if (field == std::end(kMeanings) || field->meaning == kHarmless) continue;
+        if (i.value.kind() == Json::null || std::ranges::find(form, key) != form.end()) continue;
+        const auto field = std::ranges::find_if(kMeanings, [&](auto& f) { return contains(f.names, key); });
+        const bool known = field != std::end(kMeanings) && (turn || field->meaning != kTrainsTurn);
+        if (!known) out->unknown.push_back(key.substr(0, 40));
+        if (!known || field->meaning == kHarmless) continue;
         const std::string subject = where + ": " + key, value = i.value.text();
         if (field->meaning == kRefused && !is_empty(i.value))
             die_content(subject, json_shown(i.value),
                         "none, because it would be lost; remove it or put it into a content");
         double number = value == "true";
-        const bool known = value == "true" || value == "false" || i.value.as_double(&number);
-        if (field->meaning == kRefused || i.value.kind() == Json::null) continue;
-        if (!known || (number != 0 && number != 1)) die_content(subject, json_shown(i.value), "0, 1, false or true");
-        trained = trained && (number != 0) == (field->meaning == kTrains);
+        const bool says = value == "true" || value == "false" || i.value.as_double(&number);
+        if (field->meaning == kRefused) continue;
+        if (!says || (number != 0 && number != 1)) die_content(subject, json_shown(i.value), "0, 1, false or true");
+        if ((number != 0) == (field->meaning == kMasks)) left_out = key;
     }
-    return trained;
+    return left_out;
 }
 
 struct Role { const char *name, *means; };
@@ -90,7 +89,7 @@ std::string read_content(const Json& content, const std::string& where) {
     for (JsonItems part(content); part.next();) {
         if (part.value.find("type").text() != "text") die_content(where, json_shown(part.value), "parts of type text");
         for (JsonItems i(part.value); i.next();)
-            if (const std::string key = i.key.text(); key != "type" && key != "text")
+            if (const std::string key = i.key.text(); key != "type" && key != "text" && !is_null(i.value))
                 die_content(where + ": " + key.substr(0, 40), json_shown(i.value), "type and text alone in a part");
         all += part.value.get_string("text", where.c_str());
     }
@@ -102,14 +101,14 @@ void read_turns(const Json& list, const std::string& where, Conversation* out) {
     size_t number = 0;
     for (JsonItems i(list); i.next(); number++) {
         const std::string turn = where + format("[%zu]", number);
-        const bool share = bool(i.value.find("from"));
+        const bool share = !is_null(i.value.find("from"));
         const std::string role = i.value.get_string(share ? "from" : "role", turn.c_str());
         const char* const content = share ? "value" : "content";
         out->turns.push_back({read_role(role, turn + (share ? ": from" : ": role")),
                               read_content(i.value.find(content), turn + ": " + content)});
         Turn& last = out->turns.back();
-        last.trained = read_fields(i.value, turn, {share ? "from" : "role", content}, out);
-        if (last.role == "assistant" && !last.trained) out->amended = true;
+        last.left_out = read_fields(i.value, turn, {share ? "from" : "role", content}, out, true);
+        if (last.role == "assistant" && !last.left_out.empty()) out->amended = true;
     }
 }
 
@@ -199,7 +198,7 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         if (ends_it()) close = last;
         else if (last != close && turn + 1 == turns.size())
             fault("one that ends a turn of the assistant with several control tokens, and none is eos_token");
-        if (!conversation.turns[turn].trained) continue;
+        if (!conversation.turns[turn].left_out.empty()) continue;
         std::fill(trained.begin() + long(answers[k].begin), trained.begin() + long(close->at + close->size), true);
     }
     return trained;
@@ -224,10 +223,11 @@ int64_t append(std::string_view text, size_t trained, const Tokenizer& tokenizer
 std::string conversation_key(const Json& line) {
     constexpr const char* kFields[][2] = {{"messages", "messages"}, {"conversations", "conversations"},
                                           {"prompt", "completion"}, {"instruction", "output"}};
+    const auto has = [&](const char* key) { return line.find(key).kind() != Json::null; };
     for (const auto& [key, answer] : kFields)
-        if (line.find(key) && line.find(answer)) return key;
+        if (has(key) && has(answer)) return key;
     for (const auto& [key, answer] : kFields)           // incomplete: read_conversation says what is missing
-        if (line.find(key) && !line.find("text")) return key;
+        if (has(key) && !has("text")) return key;
     return "";
 }
 
@@ -244,11 +244,13 @@ Conversation read_conversation(const Json& line, const char* what) {
         die_content(where, describe_fields(line), "messages, instruction and output, or prompt and completion");
     const Json prompt = line.find("prompt"), system = line.find("system"), history = line.find("history");
     out.plain = form == "prompt" && prompt.kind() == Json::string;
-    const bool alpaca = form == "instruction", trained =
+    const bool alpaca = form == "instruction";
+    const std::string left_out =
         out.plain ? read_fields(line, where, {"prompt", "completion"}, &out)
         : alpaca ? read_fields(line, where, {"instruction", "input", "output", "system", "history"}, &out)
                  : read_fields(line, where, {form, form == "prompt" ? "completion" : "system", "system"}, &out);
-    if (!trained) die_content(where, "a line that is not to be trained on", "one that is; remove it");
+    if (!left_out.empty())
+        die_content(where + ": " + left_out, json_shown(line.find(left_out)), "a line to train on; remove it");
     if (out.plain) {
         out.turns = {{"user", prompt.text()}, {"assistant", line.get_string("completion", what)}};
         return out;
@@ -260,7 +262,7 @@ Conversation read_conversation(const Json& line, const char* what) {
         for (JsonItems i(is_empty(history) ? Json() : history); i.next();)
             for (const auto& [role, content] : {std::pair("user", 0), std::pair("assistant", 1)})
                 out.turns.push_back({role, content_at(i.value, size_t(content), where + ": history")});
-        const std::string input = line.find("input") ? line.get_string("input", what) : "";
+        const std::string input = is_null(line.find("input")) ? "" : line.get_string("input", what);
         out.amended = !out.turns.empty();
         out.turns.push_back({"user", line.get_string("instruction", what) + (input.empty() ? "" : "\n\n" + input)});
         out.turns.push_back({"assistant", line.get_string("output", what)});

@@ -7,6 +7,7 @@
 //
 // Beside them a line may have "system", and Alpaca's also "history". The loss counts only the tokens of the assistant's
 // turns and the token that ends such a turn, and of those no turn with "weight": 0, "train": false or "masked": true.
+// What is null is not there.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@
 
 struct Turn {
     std::string role, content;                              // role: system, user or assistant
-    bool trained = true;                                    // false: not, though it is the assistant's
+    std::string left_out = {};                              // the field by which it is not trained on, or ""
 };
 struct Conversation {
     std::vector<Turn> turns;

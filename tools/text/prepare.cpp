@@ -16,7 +16,7 @@ using ull = unsigned long long;
 
 namespace {
 
-constexpr int kVersion = 3;                 // of what the cache holds; a new number makes all of it anew
+constexpr int kVersion = 4;                 // of what the cache holds; a new number makes all of it anew
 constexpr uint64_t kLargeText = 16 << 20;   // bytes of a text whose encoding takes long enough to be reported
 
 // Returns a name in the cache for what `content` describes.

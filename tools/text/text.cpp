@@ -164,6 +164,7 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
     const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
     const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
     uint64_t begin = 0, read = 0, used = 0, trained = 0, cut = 0, empty = 0;
+    std::map<std::string, uint64_t> left_out;               // turns of the assistant, by the field that says so
     for (size_t i = 0; i < text->conversations.size(); i++) {
         int64_t more = 0;
         std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad, &more);
@@ -171,6 +172,8 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
         for (const uint32_t token : tokens) bytes += is_trained(token) ? tokenizer.counted(int(token)) : 0;
         progress();
         const bool skipped = tokens.empty();
+        for (const Turn& turn : text->conversations[i].turns)
+            if (turn.role == "assistant" && !turn.left_out.empty() && !skipped) left_out[turn.left_out]++;
         read += !skipped;
         cut += tokens.size() > size_t(T);
         used += std::min(tokens.size(), size_t(T));
@@ -193,5 +196,11 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
                    100.0 * double(used) / double(std::max<uint64_t>(read, 1)) / T);
     if (cut) *note += format("; %s are longer than %d tokens and cut", with_commas(cut).c_str(), T);
     if (empty) *note += format("; %s have nothing to train on and are left out", with_commas(empty).c_str());
+    std::string says;
+    for (const auto& [field, n] : left_out)
+        says += "; " + json_quote(field) + " leaves out " + with_commas(n) + " turns";
+    if (!says.empty() && (begin == 1 || all.size() == begin + 1))       // a part has no more than the last token
+        die_content(text->conversations[0].place, "no answer to train on here or below" + says, "one or more");
+    *note += says;
     return begin;
 }

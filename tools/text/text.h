@@ -34,7 +34,7 @@ struct RecordReader {
     std::string place = {};                     // of the record: ": line 3"
     // Calls f(json) for the record in a line.
     template <class F> void line(std::string_view text, uint64_t number, const F& f) {
-        if (number == 1) text = without_mark(text);
+        text = without_mark(text);                  // of each file, where several have become one
         if (!is_blank(text)) read(": line ", number, [&] { f(parse_json(text, what.c_str())); });
     }
     // Calls f(json) for each record of a text that is one value.
