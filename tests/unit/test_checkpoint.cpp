@@ -182,9 +182,13 @@ TEST(parts_and_shards) {
         return read(R"("embed.weight":"model-1.safetensors","q.weight":)" + name + R"(,"k.weight":)" + name);
     };
     EXPECT_EQ(read_q("\"model-2.safetensors\""), w);
+    make_directories(dir / "a");
+    write_arrays(dir / "a/b.safetensors", arena_layout({table[1], table[2]}), {{"", &w[arena.offset[1]]}});
+    EXPECT_EQ(read_q("\"a/b.safetensors\""), w);
     expect_refusals(kExitNoInput, {{"\"model-3.safetensors\"", "model-3"}}, read_q);
     Refusals names = {{"\"model-1.safetensors\"", "tensor q.weight: it is missing"}};
-    for (const char* name : {"\"../model.safetensors\"", "\"a/b\"", "3", "\"\"", "\".hidden\""})
+    for (const char* name : {"\"../model.safetensors\"", "\"a/../b\"", "\"a/\"", "\"/b\"", "\"a//b\"", "3", "\"\"",
+                             "\".hidden\""})
         names.push_back({name, "weight_map: q.weight"});
     expect_refusals(kExitBadContent, names, read_q);
     expect_refusals(kExitBadContent, {{"", "weight_map"}}, read);

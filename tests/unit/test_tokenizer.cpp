@@ -511,6 +511,17 @@ TEST(tokenizer_json_of_others) {
     for (const auto& [from, to] : Refusals{{R"("type":"BPE",)", ""}, {R"(,"use_regex":true)", ""}, {"{", "\n \t{"},
                                            {of_end, ""}})
         expect_same(load(replaced(json, from, to)), t, from);
+    // A Sequence is what stands in it.
+    const auto sequence = [](const std::string& list, const std::string& of) {
+        return R"({"type":"Sequence",")" + list + "\":[" + of + "]}";
+    };
+    const std::string nfc = R"({"type":"NFC"})", none = R"("normalizer":null)";
+    for (const std::string& of : {nfc, sequence("normalizers", nfc)}) {
+        const Tokenizer composed = load(replaced(json, none, R"("normalizer":)" + sequence("normalizers", of)));
+        expect_tokens(composed, "e\u0301", {195, 169});
+    }
+    const std::string split(t.split.pre_tokenizer);
+    expect_same(load(replaced(json, split, sequence("pretokenizers", sequence("pretokenizers", split)))), t, "of one");
     // Another name for it; several special tokens; none.
     const Tokenizer named = load(replaced(replaced(json, kAdded, entry(256, "</s>", kSpecial)), of_end, ""));
     EXPECT(named.eot == 256 && named.added[0].text == "</s>" && named.bytes[256].empty(), "</s>");
@@ -865,7 +876,9 @@ TEST(bad_tokenizer_json) {
          "added_tokens: got \"b\", want a text; special, beside characters", characters},
         {R"("normalizer":null)", R"("normalizer":{"type":"NFC"})", "normalizer: got", characters},
         {R"("a":0,"b":1,"c":2)", "", "model.vocab", characters}};
-    for (const std::string form : {R"({"type":"NFKC"})", "{}", "7", R"(["NFC"])", R"({"type":"Lowercase"})"})
+    for (const std::string form : {R"({"type":"Sequence"})", R"({"type":"Sequence","normalizers":[{"type":"NFC"},7]})",
+                                   R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]})",
+                                   R"({"type":"NFKC"})", "{}", "7", R"(["NFC"])", R"({"type":"Lowercase"})"})
         changes.push_back({R"("normalizer":null)", R"("normalizer":)" + form, "normalizer: got "});
     for (const std::string bad : {"-1", "524", "1000000000", "2147483647", "2147483648", "4294967295", "4294967296",
                                   "18446744073709551616", "1.5", "1e1", "\"7\"", "null", "[]"})

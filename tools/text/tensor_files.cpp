@@ -94,9 +94,9 @@ static std::vector<std::string> model_files(const std::string& folder) {
     std::set<std::string> files;
     for (JsonItems i(map); i.next();) {
         const std::string name = i.value.text();
-        if (map.kind() != Json::object || i.value.kind() != Json::string || name.empty() || name[0] == '.' ||
-            name.find_first_of(std::string("/\0", 2)) != std::string::npos)
-            die_content(index + ": weight_map: " + i.key.text(), json_shown(i.value), "the name of a file beside it");
+        const auto has = [&](std::string_view part) { return ("/" + name + "/").find(part) != std::string::npos; };
+        if (map.kind() != Json::object || i.value.kind() != Json::string || has("//") || has("/.") || has({"\0", 1}))
+            die_content(index + ": weight_map: " + i.key.text(), json_shown(i.value), "a file in the same folder");
         files.insert(path_join(folder, name));
     }
     if (files.empty()) die_content(index + ": weight_map", json_shown(map), "the files of the model's tensors");

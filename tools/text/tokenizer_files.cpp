@@ -39,8 +39,11 @@ std::string from_alphabet(std::string_view text) {
 }
 
 // Returns a text that is equal for equivalent pre_tokenizers: sorted, and without trim_offsets, which changes no token,
-// and without a use_regex of true, its default.
+// and without a use_regex of true, its default. A Sequence of one is that one.
 std::string plain(const Json& json) {
+    for (const char* list : {"normalizers", "pretokenizers"})
+        if (JsonItems i(json.find(list)); i.next())
+            if (const Json first = i.value; !i.next()) return plain(first);
     const bool object = json.kind() == Json::object;
     if (!object && json.kind() != Json::array) return json_quote(json.text());
     std::vector<std::string> items;
@@ -127,7 +130,7 @@ struct VocabularyFile {
         want("pre_tokenizer", split, "that of GPT-2, Llama 3, Qwen or SmolLM2", !bpe || found != std::end(splits));
         if (bpe) t.split = *found;
         t.split.ignore_merges = model.find("ignore_merges").text() == "true";
-        t.split.nfc = form.find("type").text() == "NFC";
+        t.split.nfc = plain(form) == "[type:\"NFC\"]";
         want("normalizer", form, "null or NFC", form.kind() == Json::null || (bpe && t.split.nfc));
         t.kind = bpe ? Tokenizer::bpe : Tokenizer::character;
         t.name = bpe ? path : "char";
