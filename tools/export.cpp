@@ -325,13 +325,13 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     if (m.texts.tokenizer.empty())
         die(kExitNoInput, "--gguf: %s: missing; a GGUF file contains its tokenizer", path.c_str());
     const char* what = path.c_str();
-    const Json j = parse_json(m.texts.tokenizer, what);
+    Tokenizer tokenizer = tokenizer_parse(m.texts.tokenizer, path);
+    read_ends(&tokenizer, m.texts, path);               // which may add tokens
+    const Json j = parse_json(tokenizer.json, what);
     const Json model = j.at("model", what);
     if (const std::string type = model.get_string("type", what); type != "BPE")
         die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that llama.cpp has for these models",
             what, json_quote(type.substr(0, 40)).c_str());
-    Tokenizer tokenizer = tokenizer_parse(m.texts.tokenizer, path);
-    read_ends(&tokenizer, m.texts, path);
     const size_t V = size_t(m.config.shape.V);
     std::vector<std::string> tokens(V);
     std::vector<int32_t> types(V, 5);                   // unused; 1 normal, 3 control, 4 other added ones

@@ -10,6 +10,7 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
+#include "tools/text/chat.h"
 #include "tools/text/tokenizer.h"
 #include "tools/text/unicode.h"
 #include "tests/test.h"
@@ -729,6 +730,55 @@ TEST(tokens_around_a_document) {
         {with(item("<s>") + "," + item("</s>") + "," + text), "post_processor: got"},
         {with(item("<pad>") + "," + text), "post_processor: got"},
         {with(item("<x>") + "," + text), "post_processor: got"}}, [&](const std::string& file) { read(file, {}); });
+}
+
+// Tokens that files beside tokenizer.json name, by transformers 5.24: get_vocab and input_ids. Where it gives another
+// id than the file, or another than llama.cpp, that is refused. The vocabulary has 262 tokens, of the model 264.
+TEST(tokens_of_other_files) {
+    const auto load = [](const std::string& config, const std::string& added) {
+        const Folder f;
+        f.add("tokenizer.json", small_bpe().to_json() + " ");
+        f.add("config.json", R"({"vocab_size":264})");
+        f.add("tokenizer_config.json", config);
+        if (!added.empty()) f.add("added_tokens.json", added);
+        return tokenizer_load(f.path);
+    };
+    const auto decoder = [](const std::string& items) { return "{\"added_tokens_decoder\":{" + items + "}}"; };
+    const std::string x = R"("262":{"content":"<x>"})", y = R"("263":{"content":"<y>","special":true})",
+                      end = R"("256":{"content":"<|endoftext|>","special":true})";
+    const struct { std::string config, added; std::vector<int> tokens; size_t unplaced = 0; } good[] = {
+        {decoder(end + "," + x), "", {262}}, {decoder(y + "," + x), "", {262}}, {"{}", R"({"<x>":262})", {262}},
+        {"{}", R"({"<y>":263,"<x>":262})", {262}}, {decoder(end + "," + x), R"({"<y>":263})", {262}},
+        {R"({"additional_special_tokens":["<x>"]})", R"({"<x>":262})", {'<', 'x', '>'}},
+        {decoder(end), R"({"<x>":262})", {'<', 'x', '>'}},
+        {R"({"additional_special_tokens":["<x>","<y>"],"pad_token":"<p>"})", "", {'<', 'x', '>'}, 3},
+        {R"({"extra_special_tokens":{"a":"<x>"}})", "", {'<', 'x', '>'}, 1},
+        {R"({"extra_special_tokens":[{"content":"<x>"},"ab"]})", "", {'<', 'x', '>'}, 1}};
+    for (const auto& [config, added, tokens, unplaced] : good) {
+        const Row row(config + added);
+        const Tokenizer t = load(config, added);
+        EXPECT_EQ(encode(t, "<x>"), tokens);
+        EXPECT_EQ(t.unplaced.size(), unplaced);
+        expect_same(tokenizer_parse(t.to_json(), t.name), t, "again");
+    }
+    Tokenizer lost = load(R"({"additional_special_tokens":["<|im_end|>","<|im_start|>"]})", "");
+    expect_error(kExitBadContent, "<|im_start|>: got a token that tokenizer_config.json names without an id",
+                 [&] { add_chat_tokens(&lost, choose_chat_template("chatml", {}, "")); });
+    const std::string chat = R"("263":{"content":"<|im_start|>","special":true},"262":{"content":"<|im_end|>"})";
+    Tokenizer both = load(decoder(chat), "");
+    add_chat_tokens(&both, choose_chat_template("chatml", {}, ""));
+    EXPECT(both.vocab_size == 264 && both.name_of(262) == "<|im_end|>", "ids stay");
+    const Refusals bad = {
+        {decoder(R"("263":{"content":"<x>"})"), "config.json: \"<x>\": got id 263, want 262, the next one"},
+        {decoder(x + R"(,"264":{"content":"<z>"})"), "\"<z>\": got id 264, want 263, the next one"},
+        {decoder(x + "," + y + R"(,"264":{"content":"<z>"})"), "\"<z>\": got id 264, want 264, the next one, and less"},
+        {decoder(R"("262":{"content":"<|endoftext|>"})"), "\"<|endoftext|>\": got 262, want an id, the same"},
+        {decoder(R"("33":{"content":"<x>"})"), "\"<x>\": got id 33, want 262"},
+        {decoder(R"("262":{"content":"<x>","lstrip":true})"), "\"<x>\": lstrip: got true"},
+        {decoder(R"("x":{"content":"<x>"})"), "<x>: got \"x\", want an id"}, {decoder(R"("262":7)"), "content"}};
+    expect_refusals(kExitBadContent, bad, [&](const std::string& config) { load(config, ""); });
+    expect_error(kExitBadContent, "added_tokens.json: \"<y>\": got id 262, want 263",
+                 [&] { load("{}", R"({"<x>":262,"<y>":262})"); });
 }
 
 TEST(nfc) {

@@ -334,21 +334,16 @@ void add_chat_tokens(Tokenizer* tokenizer, const ChatTemplate& chat) {
     std::string items;
     for (const std::string& name : chat.controls) {
         if (find_token(*tokenizer, name) >= 0) continue;
-        items += (items.empty() ? "" : ",") + JsonLine().add("id", tokenizer->vocab_size).add("content", name)
-            .add("single_word", false).add("lstrip", false).add("rstrip", false).add("normalized", false)
-            .add("special", true).text();
+        if (std::ranges::count(tokenizer->unplaced, name))
+            die_content("chat_template: " + name, "a token that tokenizer_config.json names without an id",
+                        "one of tokenizer.json; AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) adds it");
         tokenizer->added.push_back({tokenizer->vocab_size++, name});
+        items += (items.empty() ? "" : ",") + added_item(tokenizer->added.back());
         tokenizer->bytes.emplace_back();
     }
     // Another program's file gets them at the end of its list; all else in it stays.
     std::string& json = tokenizer->json;
-    const Json list = tokenizer->own || json.empty() ? Json() : parse_json(json, "tokenizer.json").find("added_tokens");
-    if (list.kind() == Json::array) {
-        const size_t end = size_t(list.from.data() - json.data()) + list.text().size() - 1;
-        json.insert(end, (JsonItems(list).next() ? "," : "") + items);
-    } else {
-        json.clear();
-    }
+    json = tokenizer->own || json.empty() ? "" : with_added(json, items);
     tokenizer_finish(tokenizer);
 }
 

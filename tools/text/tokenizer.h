@@ -53,6 +53,7 @@ struct Tokenizer {
     // Tokens whose text encode finds before the split: normalized ones after NFC, special ones only on request.
     struct Added { int id; std::string text; bool special = true, normalized = false; };
     std::vector<Added> added = {};                          // "<|endoftext|>"; not special: "<tool_call>"
+    std::vector<std::string> unplaced = {};                 // names that the model's files have without an id
     struct Tables;
     std::shared_ptr<Tables> tables = {};                    // what encode looks up, and its cache
 
@@ -96,6 +97,10 @@ void refuse_older_form(const std::string& folder);
 // tokens; then these two are kExitUsage.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 
+// Returns an item of tokenizer.json's list added_tokens, and such a file with more items at the end of that list.
+std::string added_item(const Tokenizer::Added& token);
+std::string with_added(std::string json, const std::string& items);
+
 // Returns tokenizer.json for a trained model. If this program made it, its post_processor puts t.begin before a text,
 // as training does. Another one is the file byte for byte.
 std::string tokenizer_json_of_model(const Tokenizer& t);
@@ -104,7 +109,8 @@ struct ModelTexts;                              // src/data/data.h
 // Returns the tokens that a model's tokenizer_config.json and special_tokens_map.json name: "eos_token" and "</s>".
 std::map<std::string, std::string> special_tokens(const ModelTexts& texts);
 // Sets begin, eot, bos and ends by what the files say. tokenizer_ends.cpp has the rule, and says in a line what the
-// files leave open. where: the path of tokenizer.json, for messages. kExitBadContent: an id that is no number.
+// files leave open. Adds the tokens that files beside tokenizer.json give an id and it lacks. where: the path of
+// tokenizer.json. kExitBadContent: an id that is no number, or another than transformers gives the token.
 void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where);
 // Sets begin and eot by tokenizer.json's post_processor. Where it puts nothing behind a text, eot is `guess`.
 void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::string& where);

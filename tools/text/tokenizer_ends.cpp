@@ -139,24 +139,70 @@ std::map<std::string, std::string> special_tokens(const ModelTexts& texts) {
     return tokens;
 }
 
+static int id_of(const Tokenizer& t, const std::string& name) {
+    const auto added = std::ranges::find(t.added, name, &Tokenizer::Added::text);
+    const auto found = std::ranges::find(t.bytes, name);
+    return added != t.added.end() ? added->id : found != t.bytes.end() ? int(found - t.bytes.begin()) : -1;
+}
+
+// Returns the special tokens that the files name, with an id or without.
+static std::vector<std::string> named_tokens(const ModelTexts& texts) {
+    std::vector<std::string> names;
+    for (const auto& [key, name] : special_tokens(texts)) names.push_back(name);
+    for (const std::string& text : {texts.tokenizer_config, texts.special_tokens_map})
+        for (const char* key : {"additional_special_tokens", "extra_special_tokens"})
+            for (JsonItems i(parsed(text, "tokenizer_config.json").find(key)); i.next();)
+                names.push_back(i.value.kind() == Json::object ? i.value.find("content").text() : i.value.text());
+    return names;
+}
+
+// Adds the tokens that tokenizer.json lacks and that tokenizer_config.json, or else added_tokens.json, gives an id: the
+// next one, as transformers gives them. What no file gives an id is told and stays out.
+static void read_beside(Tokenizer* t, const ModelTexts& texts, uint64_t rows, const std::string& where) {
+    const std::string folder = parent_folder(where), config = path_join(folder, "tokenizer_config.json"),
+        map = path_join(folder, "added_tokens.json");
+    const Json decoder = parsed(texts.tokenizer_config, config).find("added_tokens_decoder");
+    const std::string path = decoder || !file_exists(map) ? config : map, text = path == map ? read_file(map) : "";
+    const std::vector<std::string> named = named_tokens(texts);
+    std::multimap<int, std::pair<std::string, std::string>> lacks;      // by id: name, and item of the list
+    for (JsonItems i(decoder ? decoder : parsed(text, path)); i.next();) {
+        const std::string name = decoder ? i.value.get_string("content", path.c_str()) : i.key.text();
+        const Json number = decoder ? i.key : i.value;
+        int id = -1;
+        if (!parse_whole(number.text(), &id) || id < 0) die_content(path + ": " + name, json_shown(number), "an id");
+        const bool special = std::ranges::count(named, name);
+        if (t->name_of(id) != name)
+            lacks.insert({id, {name, decoder ? format("{\"id\":%d,", id) + i.value.text().substr(1) :
+                                               added_item({id, name, special, !special})}});
+    }
+    std::string items;
+    for (int next = t->vocab_size; const auto& [id, token] : lacks) {
+        if (id_of(*t, token.first) < 0 && (id != next++ || uint64_t(id) >= rows))
+            die_content(path + ": " + json_quote(token.first), format("id %d", id),
+                        format("%d, the next one, and less than %d as the model has", next - 1, int(rows)));
+        items += (items.empty() ? "" : ",") + token.second;
+    }
+    if (!items.empty()) *t = tokenizer_parse(with_added(t->json, items), where);
+    std::ranges::copy_if(named, std::back_inserter(t->unplaced), [&](auto& name) { return id_of(*t, name) < 0; });
+    if (!t->unplaced.empty())
+        warn("%s: the files name %s, which tokenizer.json does not have and nothing gives an id; not used; "
+             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) adds what is missing", folder.c_str(),
+             join(t->unplaced, ", ").c_str());
+}
+
 void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) {
     const std::string folder = parent_folder(where), of_config = folder + ": config.json",
         of_generation = folder + ": generation_config.json";
     const Json config = parsed(texts.config, of_config), generation = parsed(texts.generation_config, of_generation);
+    uint64_t rows = INT32_MAX;
+    const bool stated_rows = config.find("vocab_size").as_u64(&rows);
+    if (!t->json.empty()) read_beside(t, texts, rows, where);
+    if (!stated_rows) rows = uint64_t(t->vocab_size);
     const bool behind = !t->guessed && t->eot >= 0;     // the post_processor puts a token there
-    uint64_t rows = uint64_t(t->vocab_size);
-    config.find("vocab_size").as_u64(&rows);
     const std::map<std::string, std::string> names = special_tokens(texts);
     const auto token = [&](const char* key) {
         const auto name = names.find(key);
-        if (name == names.end() || t->kind == Tokenizer::none) return -1;
-        for (const Tokenizer::Added& a : t->added)
-            if (a.text == name->second) return a.id;
-        const auto found = std::ranges::find(t->bytes, name->second);
-        if (found != t->bytes.end()) return int(found - t->bytes.begin());
-        warn("%s: %s: got %s, which tokenizer.json does not have; it is not used", folder.c_str(), key,
-             json_quote(name->second).c_str());
-        return -1;
+        return name == names.end() || t->kind == Tokenizer::none ? -1 : id_of(*t, name->second);
     };
     const int named = token("eos_token");
     std::vector<int> ends, numbers = tokens_of(config, "eos_token_id", rows, of_config);

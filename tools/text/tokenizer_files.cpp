@@ -176,6 +176,19 @@ struct VocabularyFile {
 };
 }  // namespace
 
+std::string added_item(const Tokenizer::Added& token) {
+    return format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,"normalized":%s,)"
+                  R"("special":%s})", token.id, json_quote(token.text).c_str(), token.normalized ? "true" : "false",
+                  token.special ? "true" : "false");
+}
+
+std::string with_added(std::string json, const std::string& items) {
+    const Json list = parse_json(json, "tokenizer.json").find("added_tokens");
+    if (list.kind() != Json::array) return json.insert(json.find('{') + 1, "\"added_tokens\":[" + items + "],");
+    const size_t end = size_t(list.from.data() - json.data()) + list.text().size() - 1;
+    return json.insert(end, (JsonItems(list).next() ? "," : "") + items);
+}
+
 std::string Tokenizer::own_json(bool with_gaps) const {
     CHECK(kind != none, "own_json without a tokenizer");
     std::vector<std::string> texts(bytes.size());  // tokens as the file writes them
@@ -184,10 +197,7 @@ std::string Tokenizer::own_json(bool with_gaps) const {
             texts[id] += kind == character ? std::string(1, c) : alphabet.text_of[uint8_t(c)];
     for (const Added& a : added) texts[size_t(a.id)] = a.text;
     std::vector<std::string> entries, vocab, pairs;
-    for (const Added& a : added)
-        entries.push_back(format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
-                               R"("normalized":%s,"special":%s})", a.id, json_quote(a.text).c_str(),
-                               a.normalized ? "true" : "false", a.special ? "true" : "false"));
+    for (const Added& a : added) entries.push_back(added_item(a));
     for (size_t id = 0; id < texts.size(); id++)    // a number without a text is a gap, or pads the model's vocabulary
         if (with_gaps || !texts[id].empty()) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
     for (const Merge& m : merges) pairs.push_back(json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
