@@ -228,7 +228,7 @@ void count_bad_step(Trainer* t, const StepStats& s) {
     if (!s.skipped) return;
     const auto what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
     report_warning(&t->report, s.step,
-                   format("step %lld skipped: %s", (long long)s.step, what.c_str()));
+                   format("step %ld skipped: %s", s.step, what.c_str()));
     if (t->at.bad_steps == 5)
         die(kExitOther, "5 steps in a row without a finite gradient: %s; try a smaller --lr",
             what.c_str());

@@ -8,7 +8,6 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/base/words.h"
 
 void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     CHECK(first <= tokens && n <= tokens - first, "token %lu of %lu", first + n, tokens);
@@ -152,9 +151,9 @@ static Dataset read_dataset(const Json& json, const std::string& folder, int T, 
 }
 
 // Reads the bytes of all tokens: for each a length of 4 bytes, and the bytes.
-static std::vector<std::string> read_table(const std::string& path) {
+static Words read_table(const std::string& path) {
     const std::string table = read_file(path);
-    std::vector<std::string> all;
+    Words all;
     size_t at = 0;
     for (uint32_t length; table.size() - at >= sizeof length; at += length) {
         std::memcpy(&length, &table[at], sizeof length);

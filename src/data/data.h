@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 #include "src/base/numbers.h"
+#include "src/base/words.h"
 #include "src/comm/comm.h"
 
 struct InputFile;                       // src/base/file.h
@@ -88,7 +89,7 @@ ModelTexts read_model_texts(const std::string& folder);
 
 struct DataOptions {
     // The options of `build/prep --answer`. None: the built-in stories, in bytes.
-    std::vector<std::string> prep = {};
+    Words prep = {};
     ModelTexts init;                        // text files of the model that the run starts from
     // A folder for prepared texts if the user has no cache. It may be "".
     std::string cache;
@@ -110,7 +111,7 @@ struct Vocabulary {
     std::string config = "{}";
     bool chats = false;                     // the training data are conversations
     // One per id of the model; empty for control tokens and unused ids.
-    std::vector<std::string> bytes;
+    Words bytes;
     // Names and contents of the tokenizer's files.
     std::vector<std::pair<std::string, std::string>> files = {};
 

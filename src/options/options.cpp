@@ -11,7 +11,6 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/numbers.h"
-#include "src/base/words.h"
 
 namespace {
 
@@ -505,13 +504,12 @@ std::string rate_change(const Options& options, int64_t step) {
     };
     const std::string is = rate(options), was = options.before ? rate(*options.before) : is;
     if (was == is) return "";
-    return format("the learning rate at step %lld goes from %s to %s (--schedule %s)",
-                  (long long)step, was.c_str(), is.c_str(), options.schedule.c_str());
+    return format("the learning rate at step %ld goes from %s to %s (--schedule %s)",
+                  step, was.c_str(), is.c_str(), options.schedule.c_str());
 }
 
-std::vector<std::pair<std::string, std::string>> options_identity(const Options& options,
-                                                                  bool never_change) {
-    std::vector<std::pair<std::string, std::string>> out;
+Fields options_identity(const Options& options, bool never_change) {
+    Fields out;
     for (const Option& option : table(options))
         if ((never_change ? is_fixed(option, options) : !contains(kLocal, option.name)) &&
             option.applies())

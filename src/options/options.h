@@ -10,12 +10,13 @@
 #include <vector>
 #include "models/shape.h"
 #include "optimizers/optimizer.h"
+#include "src/base/words.h"
 
 // The table's help texts explain the fields. A field without a default is 0 or empty until
 // resolve_options sets it.
 struct Options {
     std::string command = "train";      // train, sample, chat, eval, help, version
-    std::vector<std::string> paths;     // the words after the command: OUT
+    Words paths;     // the words after the command: OUT
     std::string model, preset, init;
     int lora = 0;                       // rank of adapters; 0: the model's own tensors are trained
     double lora_alpha = 0;
@@ -49,16 +50,16 @@ struct Options {
     double temperature = 0.8, top_p = 1;
     int top_k = 0, max_tokens = 256, samples = 1, stride = 0;     // stride 0: half the context
 
-    std::vector<std::string> given;     // names of the options on the command line, without "--"
+    Words given;     // names of the options on the command line, without "--"
     // Names of the options whose values come from a resumed run's config or --init.
-    std::vector<std::string> saved;
+    Words saved;
     // The header's note if resolve_options chose --lr because of --init.
     std::string rate_note;
     // What a resume changes: "--lr: got 0.001, the run has 0.002".
-    std::vector<std::string> changed;
+    Words changed;
     std::shared_ptr<Options> before;    // on a resume the run's saved options, without the changes
     std::string program = "./train_gpt";    // argv[0]
-    std::vector<std::string> argv;      // argv[1] and after
+    Words argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
     bool freezes() const { return lora > 0; }       // whether the model's own tensors are frozen
     // Returns a part of a run's name.
@@ -106,8 +107,8 @@ std::vector<double> hyper_values(const Options& options, const std::vector<Hyper
 std::string options_to_json(const Options& options);
 // Returns name and value of every option that must be equal on all ranks. never_change: returns
 // only the options that a resume must not change.
-std::vector<std::pair<std::string, std::string>> options_identity(const Options& options,
-                                                                  bool never_change = false);
+using Fields = std::vector<std::pair<std::string, std::string>>;
+Fields options_identity(const Options& options, bool never_change = false);
 const char* version_text();                                         // "0.1 (a1b2c3d)"
 
 // A schedule is one row of the list kSchedules in options.cpp. fraction() is called for the steps

@@ -134,9 +134,9 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
 static double logged_score(const std::string& folder, int64_t step) {
     const std::string path = path_join(folder, "metrics.jsonl"),
                       log = file_exists(path) ? read_file(path) : "";
-    const std::string score = format("{\"event\":\"val\",\"step\":%lld,\"loss\":", (long long)step);
+    const std::string score = format("{\"event\":\"val\",\"step\":%ld,\"loss\":", step);
     const size_t trained =
-        log.rfind(format("{\"event\":\"train\",\"step\":%lld,", (long long)step - 1));
+        log.rfind(format("{\"event\":\"train\",\"step\":%ld,", step - 1));
     const size_t at = log.rfind(score), begin = at + score.size();
     double loss = NAN;
     if (at != log.npos && (trained == log.npos || trained < at))
@@ -177,7 +177,7 @@ RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Da
                         value + " as in the run's config.json");
     const uint64_t step = state.get_u64("step", where), bad = state.get_u64("bad_steps", where);
     if (step > INT64_MAX ||
-        (folder.starts_with("step_") && folder != format("step_%08llu", (unsigned long long)step)))
+        (folder.starts_with("step_") && folder != format("step_%08lu", step)))
         die_content(path + ": step", std::to_string(step), "that of " + folder);
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
     RunProgress at = {.step = int64_t(step), .bad_steps = int(bad), .unscored = true};

@@ -6,7 +6,6 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/numbers.h"
-#include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
 
 void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
@@ -43,9 +42,9 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
         text += format("\nval     first %s of %s batches; --eval-steps 0 takes all",
                        with_commas(scored).c_str(), with_commas(all).c_str());
     text += format(
-        "\nbatch   %s tokens = %lld micro-batches of %d x %d, in %d replicas on %d ranks | %lld steps",
-        with_commas(o.total_batch_size).c_str(), (long long)o.micro_batches(),
-        o.batch_size, o.shape.T, o.replicas, ranks, (long long)o.steps);
+        "\nbatch   %s tokens = %ld micro-batches of %d x %d, in %d replicas on %d ranks | %ld steps",
+        with_commas(o.total_batch_size).c_str(), o.micro_batches(), o.batch_size, o.shape.T,
+        o.replicas, ranks, o.steps);
     return text + (o.rate_note.empty() ? "" : "\nlr      " + o.rate_note);
 }
 
@@ -56,11 +55,16 @@ std::string many_epochs(const Options& o, const Data& data) {
                   "--total-batch-size", passes, std::ceil(3 / passes * o.steps));
 }
 
+// Returns the beginning of an event's line.
+static JsonLine event(const std::string& name, int64_t step) {
+    return JsonLine().add("event", name).add("step", step);
+}
+
 // Writes config.json with the resolved options and the facts of this start, such as its ranks and
 // device. Writes the facts to metrics.jsonl, too.
 static void write_facts(Reporter* r, int64_t step) {
     const Options& o = *r->options;
-    std::vector<std::string> ranks;
+    Words ranks;
     for (const Comm::Peer& peer : r->comm->peers)
         ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
@@ -73,12 +77,10 @@ static void write_facts(Reporter* r, int64_t step) {
         .add("data_hash", r->data->train.hash)
         .add("params", count_parameters(r->info->tensors(o.shape)))
         .add("tokens_per_step", o.total_batch_size);
-    const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
+    const std::string options = options_to_json(o);
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
     write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);
-    r->log->event(JsonLine()
-                      .add("event", event)
-                      .add("step", step)
+    r->log->event(event(r->run->resumed() ? "resume" : "run", step)
                       .add("name", base_name(o.out_dir))
                       .add(facts));
 }
@@ -89,8 +91,8 @@ static std::string missing_save(const std::string& folder, int64_t step) {
     const std::string log = read_file(path_join(folder, "metrics.jsonl")),
                       event = "{\"event\":\"ckpt\",\"step\":";
     const size_t at = log.rfind(event);
-    const long long saved = at == log.npos ? 0 : std::atoll(log.c_str() + at + event.size());
-    const std::string lost = path_join(folder, format("ckpt/step_%08lld", saved));
+    const int64_t saved = at == log.npos ? 0 : std::atol(log.c_str() + at + event.size());
+    const std::string lost = path_join(folder, format("ckpt/step_%08ld", saved));
     if (saved <= step || is_directory(lost)) return "";
     return "the log tells of " + shown_path(lost) +
            ", which is not there: is another disk to be mounted on ckpt/?";
@@ -127,7 +129,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
     const std::string folder = r->run->folder();
     report_warning(r, at.step, missing_save(folder, at.step));
     go_on_from(folder, at.step, at.best_step);
-    r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
+    r->log->text("resumed %s at step %ld", r->run->checkpoint.c_str(), at.step);
 }
 
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
@@ -135,8 +137,8 @@ int report_nothing_to_do(const Options& options, const Run& run, const RunProgre
         name_best(run.folder(), at.best_step);
         for (const std::string& change : options.changed)
             warn("without effect on a finished run: %s", change.c_str());
-        std::printf("%s: finished: %lld of %lld steps; a larger --steps goes on\n",
-                    run.out_dir.c_str(), (long long)at.step, (long long)options.steps);
+        std::printf("%s: finished: %ld of %ld steps; a larger --steps goes on\n",
+                    run.out_dir.c_str(), at.step, options.steps);
     } else if (run.lock) {
         unclaim_run(run);
         std::printf("--steps 0: nothing to train\n");
@@ -158,10 +160,8 @@ void report_step(Reporter* r, const StepStats& s) {
     const double speed = o.total_batch_size / s.seconds;
     const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed,
                  mfu = flops / r->peak_flops;
-    JsonLine line;
-    line.add("event", "train")
-        .add("step", s.step)
-        .add("loss", s.loss)
+    JsonLine line = event("train", s.step);
+    line.add("loss", s.loss)
         .add("lr", s.lr)
         .add("grad_norm", s.norm)
         .add("step_ms", ms(s.seconds))
@@ -186,8 +186,8 @@ void report_step(Reporter* r, const StepStats& s) {
     if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
     r->printed = now;
     std::string text =
-        format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
-               (long long)s.step, (long long)o.steps, s.loss, s.lr, s.norm, s.seconds * 1e3, speed);
+        format("step %5ld/%ld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ", s.step,
+               o.steps, s.loss, s.lr, s.norm, s.seconds * 1e3, speed);
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
     for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
     if (s.ranks.size() > 1)
@@ -198,16 +198,15 @@ void report_step(Reporter* r, const StepStats& s) {
 void report_warning(Reporter* r, int64_t step, const std::string& message) {
     if (!r->log || message.empty()) return;
     warn("%s", message.c_str());
-    r->log->event(JsonLine().add("event", "warn").add("step", step).add("msg", message));
+    r->log->event(event("warn", step).add("msg", message));
 }
 
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds) {
     if (!r->log) return;
     r->spent += seconds;
-    r->log->event(
-        JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
+    r->log->event(event("val", step).add("loss", loss).add("bpb", bpb));
     const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
-    r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(),
+    r->log->text("val  step %ld | loss %.4f%s%s", step, loss, bits.c_str(),
                  best ? " | best" : "");
 }
 
@@ -215,22 +214,20 @@ void report_sample(Reporter* r, int64_t step,
                    const std::function<std::string(const Print&)>& generate) {
     if (!r->log || stop_requested()) return;
     const std::string& prompt = r->options->prompt;
-    r->log->text("sample  step %lld", (long long)step);
+    r->log->text("sample  step %ld", step);
     r->log->piece(prompt);
     const std::string text = generate([r](const std::string& piece) { r->log->piece(piece); });
     r->log->piece("\n");
-    r->log->event(JsonLine()
-                      .add("event", "sample")
-                      .add("step", step)
-                      .add("prompt", prompt)
-                      .add("text", text));
+    r->log->event(event("sample", step).add("prompt", prompt).add("text", text));
 }
 
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds,
                   double write_seconds) {
     if (!r->log) return;
-    r->log->event(JsonLine().add("event", "ckpt").add("step", step).add("path", folder)
-                      .add("stall_ms", ms(stall_seconds)).add("write_ms", ms(write_seconds)));
+    r->log->event(event("ckpt", step)
+                      .add("path", folder)
+                      .add("stall_ms", ms(stall_seconds))
+                      .add("write_ms", ms(write_seconds)));
     r->log->text("saved   %s", folder.c_str());
 }
 
@@ -240,24 +237,23 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     const std::string folder = shown_path(r->run->folder()), here = shell_quote(folder);
     if (folder != o.out_dir) name_last(folder);             // it was moved
     if (code == kExitStopped)
-        r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(),
-                     (long long)step, shell_quote(o.program).c_str(), here.c_str());
+        r->log->text("%s at step %ld, saved; go on with: %s --resume %s", why.c_str(), step,
+                     shell_quote(o.program).c_str(), here.c_str());
     if (code == kExitDone)
-        r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here,
+        r->log->text("done    %ld steps in %.1f s", r->steps_here,
                      now_seconds() - r->began);
 
-    r->log->event(
-        JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why));
+    r->log->event(event("done", step).add("code", code).add("why", why));
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
     const std::string program = shell_quote(o.program), tool = tool_path("export"),
-                      hf = path_join(folder, format("step_%08lld-hf", (long long)step));
-    r->log->text("next    %s %s %s\n        %s --resume %s --steps %lld", program.c_str(),
+                      hf = path_join(folder, format("step_%08ld-hf", step));
+    r->log->text("next    %s %s %s\n        %s --resume %s --steps %ld", program.c_str(),
                  r->data->vocabulary.chats ? "chat" : "sample", here.c_str(), program.c_str(),
-                 here.c_str(), (long long)(2 * step));
+                 here.c_str(), 2 * step);
     if (file_exists(tool))
         r->log->text("        %s %s\n        %s %s --hf %s",
                      shell_quote(tool_path("report")).c_str(), here.c_str(),

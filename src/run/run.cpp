@@ -150,19 +150,16 @@ std::string choose_folder(const Options& o, Run* run) {
 // another program's files or its own inputs there.
 void check_folder(const Run* run, const Options& o, const std::string& model) {
     check_files(run->out_dir);
-    const auto whole = [](const std::string& path) {
-        return std::filesystem::weakly_canonical(path).string() + "/";
-    };
-    const std::pair<const char*, std::string> inputs[] = {
+    const Fields inputs = {
         {"--init", o.init}, {"--init", model}, {"--data", o.data}, {"--val-data", o.val_data},
         {"--tokenizer", o.tokenizer}};
     for (const auto& [option, path] : inputs)
         for (const char* removed : {"ckpt", "config.json", "metrics.jsonl"})
-            if (file_exists(path) &&
-                whole(path).starts_with(whole(path_join(run->out_dir, removed))))
+            if (const std::string own = real_path(path_join(run->out_dir, removed)) + "/";
+                file_exists(path) && (real_path(path) + "/").starts_with(own))
                 die(kExitUsage,
                     "--out-dir: %s: %s reads %s, which a new run there overwrites; give another folder",
-                    run->out_dir.c_str(), option, path.c_str());
+                    run->out_dir.c_str(), option.c_str(), path.c_str());
     if (!o.force && has_run(run->out_dir))
         die(kExitUsage,
             "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it",
@@ -251,7 +248,7 @@ Fields option_fields(const Options& options, const std::string& device_kind) {
     Fields fields = {
         {"version", version_text()},
         {std::string("program for ") + machine.machine,
-         format("%016llx", (unsigned long long)hash_bytes(program.data(), program.size(), 0))}};
+         format("%016lx", hash_bytes(program.data(), program.size(), 0))}};
     for (const auto& [name, value] : options_identity(options))
         fields.push_back({"--" + name, value});
     fields.push_back({"device", device_kind});
@@ -268,12 +265,10 @@ Fields data_fields(const Arena& arena, const Data& data) {
 
 void check_ranks(const Options& o, int ranks) {
     if (o.replicas % ranks == 0) return;
-    std::vector<std::string> work;
-    for (int w = 1; w <= o.replicas; w *= 2) work.push_back(std::to_string(w));
     die(kExitUsage,
-        "ranks: got %d, want %s, which divide the replicas; a new run may have other --replicas, a power "
-        "of 2 that divides the step's %lld micro-batches",
-        ranks, join(work, ", ").c_str(), (long long)o.micro_batches());
+        "ranks: got %d, want a power of 2 up to %d, the replicas; a new run may have other --replicas, a "
+        "power of 2 that divides the step's %ld micro-batches",
+        ranks, o.replicas, o.micro_batches());
 }
 
 // ---- signals
@@ -324,7 +319,7 @@ uint32_t pending_requests() { return requests.fetch_and(~kSaveRequest); }
 uint32_t stop_requested() { return stop_requests(requests); }
 
 std::string stop_reason(uint32_t asked) {
-    std::vector<std::string> names;
+    Words names;
     for (const auto& signal : stop_signals)
         if (asked >> signal.number & 1) names.push_back(signal.name);
     return join(names, " and ");

@@ -13,7 +13,6 @@
 
 struct CheckpointFiles;                 // src/checkpoint/checkpoint.h
 struct FolderLock;                      // src/base/file.h
-struct FolderLock;                      // src/base/file.h
 struct JsonLine;                        // src/base/json.h
 
 // ---- the folder: run.cpp
@@ -48,7 +47,6 @@ std::string run_of(const std::string& path);
 
 // Checks that all ranks have the same named values. kExitDisagree names the first difference and
 // its rank. Collective.
-using Fields = std::vector<std::pair<std::string, std::string>>;
 void check_agreement(Comm* comm, const Fields& fields);
 // Returns the program, the options and the kind of device.
 Fields option_fields(const Options& options, const std::string& device_kind);
