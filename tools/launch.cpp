@@ -79,7 +79,8 @@ int supervise(Job* job) {
         if (signal == SIGTSTP) pause_job(*job);
         else if (signal > 0 && signal != SIGCHLD) {
             signal_all(*job, signal);
-            if (signal != SIGUSR2 && now - job->stop_asked >= 1) kill_at = std::min(kill_at, now + kGraceSeconds);
+            const bool again = signal != SIGUSR2 && signal != SIGXCPU;      // the ranks count the same way
+            if (again && now - job->stop_asked >= 1) kill_at = std::min(kill_at, now + kGraceSeconds);
             if (signal != SIGUSR2) job->stop_asked = std::min(job->stop_asked, now);
         }
         const bool hung = now > kill_at;
@@ -136,7 +137,7 @@ int take_folder(int socket) {
 // Returns the exit code of the job.
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*>& argv) {
     Job job = {.np = np, .argv = argv};
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&job.signals, s);
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) sigaddset(&job.signals, s);
     struct sigaction old;                   // what nohup or a shell without job control ignores is no request
     for (const int s : {SIGHUP, SIGTSTP})
         if (sigaction(s, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) sigaddset(&job.signals, s);

@@ -280,7 +280,8 @@ std::atomic<double> first_stop{0};
 bool stop_is_said = false;
 
 constexpr struct { int number; const char* name; } stop_signals[] = {
-    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"},
+    {SIGXCPU, "SIGXCPU"}};
 
 bool say(const char* line) { return stop_is_said && write(STDERR_FILENO, line, strlen(line)) > 0; }
 
@@ -291,8 +292,8 @@ void on_signal(int signal) {
     if (stop && !stop_requested()) first_stop = now_seconds();
     const bool again = stop_requests(requests.fetch_or(1u << signal)) != 0;
     if (stop && !again) say("\nsaving and stopping; once more stops at once, unsaved\n");
-    // One Ctrl-C can arrive twice, also from the launcher.
-    if (stop && again && now_seconds() - first_stop >= 1) {
+    // One Ctrl-C can arrive twice, also from the launcher. The kernel sends SIGXCPU each second.
+    if (stop && again && signal != SIGXCPU && now_seconds() - first_stop >= 1) {
         say("stopped at once, unsaved\n");
         _exit(kExitOther);
     }

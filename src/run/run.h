@@ -55,10 +55,10 @@ Fields data_fields(const Arena& arena, const Data& data);
 // kExitUsage if the ranks do not divide the replicas.
 void check_ranks(const Options& options, int ranks);
 
-// Requests by signal; bit n is signal n. INT, TERM, USR1 (and HUP, unless ignored) mean "save and
-// stop". USR2 means "save and go on". The trainer or-s the requests of all ranks once per step, so
-// that all act at the same step. Another one to stop, at least 1 s after the first, ends the
-// process at once. say: print on stderr what a request does.
+// Requests by signal; bit n is signal n. INT, TERM, USR1, XCPU (and HUP, unless ignored) mean
+// "save and stop". USR2 means "save and go on". The trainer or-s the requests of all ranks once per
+// step, so that all act at the same step. Another one to stop but XCPU, at least 1 s after the
+// first, ends the process at once. say: print on stderr what a request does.
 void catch_signals(bool say);
 constexpr uint32_t kSaveRequest = 1u << SIGUSR2;
 // Returns all requests, and clears the one to save.

@@ -53,6 +53,21 @@ expect "a rank stops while it exits" 0 'rank 1 .* hung when all was done' \
     env FAIL_LEAVES=1 LD_PRELOAD="$tmp/fail.so" $faulty --np 2 $tiny --out-dir "$tmp/leaves"
 check "all is saved" test -e "$tmp/leaves/ckpt/step_00000004/DONE"
 endless="$small --steps 100000000 --log-every 0"
+# A limit of CPU time. The kernel repeats its signal, and a batch system may send it to the launcher, too.
+expect "a limit of CPU time is a request to stop" 75 'request .SIGXCPU. at step .*saved' \
+    sh -c "ulimit -S -t 1; exec $train $(echo $endless) --out-dir '$tmp/limited'"
+# repeated CODE NP SIGNALS: a run gets the signals in one step, and ends with CODE.
+repeated() {
+    want=$1 np=$2; shift 2
+    hold "$tmp/repeated.log" rank=0,step=2,at=bwd $faulty --np $np $endless --out-dir "$tmp/repeated" --force || return 1
+    for signal in "$@"; do kill -$signal $pid; sleep 1.2; done
+    release $want
+}
+for np in 1 2; do
+    check "sent again it is no second request, --np $np" repeated 75 $np XCPU XCPU XCPU
+    check "nor behind another one, --np $np" repeated 75 $np TERM XCPU
+    check "another one behind it stops at once, --np $np" repeated 1 $np XCPU TERM
+done
 trained() { grep -q '"step":3,' "$1/metrics.jsonl"; }
 state_of() { sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null; }
 ranks_of() { cat /proc/$1/task/$1/children 2>/dev/null; }

@@ -746,7 +746,7 @@ TEST(nothing_left_open) {
 // What a rank of launch_ranks does in this program: `test_comm rank MODE`.
 int rank_main(const std::vector<std::string>& args) {
     static volatile sig_atomic_t got = 0;
-    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) signal(s, [](int n) { got = n; });
+    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU}) signal(s, [](int n) { got = n; });
     const auto find = [](World* w) {
         *w = find_world([](const char* name) -> const char* { return std::getenv(name); });
         set_error_rank(w->rank);
@@ -848,7 +848,7 @@ TEST(np_ends_as_its_ranks_do) {
         {4, 0, {"collectives"}, 0, "", 0, 30}, {3, 3, {"fail"}, 66, "no input", 0, 4},
         {3, 0, {"kill"}, 69, "rank 1 (pid ", 0, 30}, {3, 0, {"kill"}, 69, "killed by signal 9", 0, 30},
         {2, 0, {"stop-and-fail"}, 3, "", 2.5, 6}};          // it ends those that are stopped
-    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU})
         rows.push_back({2, 3, {"signal", std::to_string(s)}, 75, "", 0, 30});
     // A rank that leaves, whichever way, is a lost one to the others: they are all started again.
     for (const char* how : {"0", "75", "kill", "stop"}) rows.push_back({2, 1, {"leave", how}, 69, again, 0, 30});
