@@ -1,10 +1,10 @@
 // fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1)
 // from there on. FAIL_ERRNO=0: the process is killed instead. FAIL_HOLD=FILE: it makes FILE.held and waits before the
 // call while FILE is there.
-//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename,
-//              mkdir, unlink, pthread_create; recv: a bit of 10,000 bytes or more is flipped; read (pread, or a file
+//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, mkdir,
+//              unlink, pthread_create; recv: a bit of 10,000 bytes or more is flipped; rename, read (pread, or a file
 //              that is mapped), openr (for reading only), stat (access too), list (readdir): FAIL_PATH, if set, is a
-//              part of the file's path
+//              part of the file's path (of a rename: the old one)
 // Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to
 // FAIL_COUNT, if set. Rank FAIL_LEAVES stops there.
 #define _GNU_SOURCE
@@ -109,9 +109,11 @@ ssize_t write(int fd, const void* data, size_t n) {
 }
 int fsync(int fd) { return fails("fsync") ? -1 : (int)syscall(SYS_fsync, fd); }
 int close(int fd) { const int r = (int)syscall(SYS_close, fd); return fd > 2 && fails("close") ? -1 : r; }
-int rename(const char* from, const char* to) { return fails("rename") ? -1 : (int)syscall(SYS_rename, from, to); }
+int rename(const char* from, const char* to) {
+    return fails_at("rename", from) ? -1 : (int)syscall(SYS_rename, from, to);
+}
 int renameat2(int a, const char* from, int b, const char* to, unsigned flags) {
-    return fails("rename") ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
+    return fails_at("rename", from) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
 }
 int mkdir(const char* path, mode_t mode) { return fails("mkdir") ? -1 : (int)syscall(SYS_mkdir, path, mode); }
 int unlink(const char* path) { return fails("unlink") ? -1 : (int)syscall(SYS_unlink, path); }

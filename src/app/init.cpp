@@ -179,6 +179,8 @@ CheckpointFiles checkpoint_files(const Options& o, const Shape& shape, const Dat
     const ModelInfo* const info = find_model(o.model);
     files.config_json = config_json({info, shape, init.config.text}, data.vocabulary.config);
     files.texts = data.vocabulary.files;
+    files.keep = o.keep;
+    files.keep_every = o.keep_every;
     if (!o.freezes()) return files;
     files.weights = kTunedWeights;
     files.texts.push_back({kTunedConfig, tuned_config_json(o.lora, o.lora_alpha, o.lora_targets,

@@ -6,11 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <fcntl.h>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <sys/resource.h>
 #include <unistd.h>
-#include "src/base/json.h"
+#include "src/base/words.h"
 #include "src/checkpoint/safetensors.h"
 
 struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
@@ -56,9 +57,8 @@ static int64_t step_of(const std::string& name) {
 }
 
 // Returns the names of the folders PREFIXstep_N in ckpt/, largest step first.
-static std::vector<std::string> step_folders(const std::string& ckpt,
-                                             const std::string& prefix = "") {
-    std::vector<std::string> names;
+static Words step_folders(const std::string& ckpt, const std::string& prefix = "") {
+    Words names;
     const auto step = [&](const std::string& name) {
         return name.starts_with(prefix) ? step_of(name.substr(prefix.size())) : -1;
     };
@@ -69,11 +69,7 @@ static std::vector<std::string> step_folders(const std::string& ckpt,
 }
 
 std::string verify_checkpoint(const std::string& folder, bool checksums) try {
-    constexpr uint64_t kMaxDone = 1 << 16;
-    const InputFile list(path_join(folder, "DONE"));
-    std::string text(std::min(list.size, kMaxDone), 0);
-    list.read(0, text.data(), text.size());
-    const Done done = parse_done(text, "DONE");
+    const Done done = parse_done(read_file(path_join(folder, "DONE")), "DONE");
     const int64_t step = step_of(base_name(folder));
     if (step >= 0 && step != done.step) return "DONE: it is of step " + std::to_string(done.step);
     for (const DoneFile& f : done.files) {
@@ -93,7 +89,7 @@ std::string find_checkpoint(const std::string& out_dir) {
     const std::string ckpt = path_join(out_dir, "ckpt"),
                       latest = checkpoint_named(path_join(ckpt, "latest"));
     const int64_t last = step_of(base_name(latest));
-    const std::vector<std::string> names = step_folders(ckpt);
+    const Words names = step_folders(ckpt);
     if (last >= 0 && !is_directory(latest))
         warn("bad checkpoint: %s: it is not there", base_name(latest).c_str());
     for (const std::string& name : names) {
@@ -159,14 +155,24 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     sync_directory(folder);
 }
 
+// Takes a checkpoint's name from it; remove_stale removes the folder. Where a folder cannot be
+// renamed, such as an image's below overlayfs, its files are removed, DONE first: no part of it
+// looks complete.
+static void set_aside(const std::string& ckpt, const std::string& name) {
+    const std::string folder = path_join(ckpt, name), aside = path_join(ckpt, ".del_" + name);
+    if (::rename(folder.c_str(), aside.c_str()) == 0) return;
+    remove_tree(path_join(folder, "DONE"));
+    remove_tree(folder);
+}
+
 // Renames the complete folder `temporary` to `name`. If a checkpoint has that name already, one
 // system call exchanges the two, so that the name always exists. If the file system cannot do that,
-// the old one is renamed first.
+// the old one is set aside first.
 static void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
     const std::string final = path_join(ckpt, name);
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0)
         return;
-    if (file_exists(final)) rename_file(final, path_join(ckpt, ".del_" + name));
+    if (file_exists(final)) set_aside(ckpt, name);
     rename_file(temporary, final);
 }
 
@@ -180,32 +186,53 @@ static void remove_stale(const std::string& ckpt) {
 void remove_checkpoints(const std::string& out_dir) {
     const std::string ckpt = path_join(out_dir, "ckpt");
     if (!is_directory(ckpt)) return;
+    for (const std::string& name : step_folders(ckpt)) set_aside(ckpt, name);
     remove_stale(ckpt);
-    for (const std::string& name : step_folders(ckpt)) remove_tree(path_join(ckpt, name));
     for (const char* name : {"latest", "best"}) remove_tree(path_join(ckpt, name));
 }
 
-// Removes the oldest complete checkpoints before `step`, so that `keep` are left, that of `step`
-// included, and the best one. Incomplete ones stay and do not count. keep 0: removes none.
-static void retire(const std::string& ckpt, int64_t step, int keep) {
+// Removes the oldest complete checkpoints before `step`, so that files.keep are left, that of
+// `step` included, the best one and those of files.keep_every. Incomplete ones stay and do not
+// count.
+static void retire(const std::string& ckpt, int64_t step, const CheckpointFiles& files) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
     for (const std::string& name : step_folders(ckpt)) {
-        const std::string folder = path_join(ckpt, name);
-        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() ||
-            ++kept <= keep || name == best)
+        if (files.keep == 0 || step_of(name) >= step ||
+            !verify_checkpoint(path_join(ckpt, name), false).empty() || ++kept <= files.keep ||
+            name == best || is_multiple(step_of(name), files.keep_every))
             continue;
-        // A partly deleted folder must not have its name.
-        rename_file(folder, path_join(ckpt, ".del_" + name));
+        set_aside(ckpt, name);
     }
     remove_stale(ckpt);
 }
 
-void require_space(const std::string& folder, const CheckpointFiles& files) {
+void try_rename(const std::string& out_dir) {
+    const std::string ckpt = path_join(out_dir, "ckpt"),
+                      trial = path_join(ckpt, ".tmp_step_00000000");
+    std::error_code error;
+    remove_stale(ckpt);
+    make_directories(path_join(trial, "part"));     // some rename only empty ones
+    std::filesystem::rename(trial, path_join(ckpt, ".del_step_00000000"), error);
+    remove_stale(ckpt);
+    if (error)
+        die(kExitWrite,
+            "cannot save: %s: its file system cannot rename folders (%s); give an --out-dir on "
+            "another, or --save-every 0",
+            shown_path(ckpt).c_str(), error.message().c_str());
+}
+
+// Returns the bytes of one of the two files of tensors.
+static uint64_t bytes_of(const CheckpointFiles& files, bool weights) {
     uint64_t floats = 0;
-    for (const NamedArray& array : files.arrays)
+    for (const NamedArray& array : arrays_of(files.arrays, weights))
         floats += count_parameters(array.arena(*files.arena).tensors);
-    require_space(folder, floats * sizeof(float), "no space for a checkpoint");
+    return floats * sizeof(float);
+}
+
+void require_space(const std::string& folder, const CheckpointFiles& files) {
+    require_space(folder, bytes_of(files, true) + bytes_of(files, false),
+                  "no space for a checkpoint");
 }
 
 static void set_latest(const std::string& ckpt, const std::string& name) {
@@ -220,8 +247,8 @@ void name_best(const std::string& out_dir, int64_t step) try {
     warn("%s", error.message.c_str());
 }
 
-std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files,
-                             int keep) {
+std::string write_checkpoint(const std::string& out_dir, int64_t step,
+                             const CheckpointFiles& files) {
     const std::string ckpt = path_join(out_dir, "ckpt"), name = step_name(step),
                       folder = path_join(ckpt, name);
     const std::string temporary = path_join(ckpt, ".tmp_" + name);
@@ -249,7 +276,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
     name_best(out_dir, files.best_step);
     fault_point("ckpt_best", 0, step);
     try {
-        retire(ckpt, step, keep);
+        retire(ckpt, step, files);
     } catch (const Error& error) {  // the new one is complete; only space is lost
         warn("old checkpoints stay: %s", error.message.c_str());
     }
@@ -264,8 +291,7 @@ void read_state(const std::string& folder, const Arena& arena,
 
 void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {
     const std::string ckpt = path_join(out_dir, "ckpt"), best = path_join(ckpt, "best");
-    if (base_name(checkpoint_named(path_join(ckpt, "latest"))) != step_name(step))
-        set_latest(ckpt, step_name(step));
+    set_latest(ckpt, step_name(step));
     const std::string named = checkpoint_named(best);
     if (step_of(base_name(named)) > step || !is_directory(named)) remove_tree(best);
     name_best(out_dir, best_step);
@@ -275,7 +301,6 @@ void go_on_from(const std::string& out_dir, int64_t step, int64_t best_step) {
 
 struct Saver {
     std::string out_dir;
-    int keep;
     // The memory for a copy of all arrays. Null: saves do not copy.
     std::unique_ptr<float[]> copy;
     int64_t step = 0;
@@ -293,7 +318,7 @@ static Saved save(Saver* s) {
     Saved saved = {};
     try {
         s->before_commit();
-        saved.folder = write_checkpoint(s->out_dir, s->step, s->files, s->keep);
+        saved.folder = write_checkpoint(s->out_dir, s->step, s->files);
     } catch (const Error& e) {
         saved.error = e;
     } catch (const std::exception& e) {     // such as std::bad_alloc
@@ -304,22 +329,18 @@ static Saved save(Saver* s) {
     return saved;
 }
 
-Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir, int keep) {
+Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir) {
     rlimit most;
     getrlimit(RLIMIT_FSIZE, &most);
-    uint64_t weights = 0, state = 0, all = 0;
-    for (const NamedArray& array : files.arrays) {
-        const Arena& arena = array.arena(*files.arena);
-        (array.name.empty() ? weights : state) += count_parameters(arena.tensors) * sizeof(float);
-        all += arena.n;
-    }
-    const uint64_t want = std::max(weights, state);
+    const uint64_t want = std::max(bytes_of(files, true), bytes_of(files, false));
+    size_t all = 0;
+    for (const NamedArray& array : files.arrays) all += array.arena(*files.arena).n;
     if (most.rlim_cur < want)
         die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
             with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
     // make_unique writes zeros to the memory, so that too little memory is noticed now and not in
     // the first save.
-    return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(all) : nullptr};
+    return new Saver{out_dir, copy ? std::make_unique<float[]>(all) : nullptr};
 }
 
 void saver_destroy(Saver* s) { delete s; }

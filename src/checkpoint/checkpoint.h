@@ -5,14 +5,14 @@
 //         state.json           step, tokens, options, data hash, best loss
 //         DONE                 written last: name, size and CRC-32C of every other file
 //     OUT/ckpt/latest          a file: the name of the checkpoint from which the run goes on
-//     OUT/ckpt/best            a file: the name of that with the lowest validation loss, which
-//                              --keep never removes. It is written when both the save and the
+//     OUT/ckpt/best            a file: the name of that with the lowest validation loss, which is
+//                              never removed. It is written when both the save and the
 //                              score of that step are done
 //
 // A save writes and fsyncs every file in .tmp_step_*, then DONE; fsyncs that folder; renames it;
 // fsyncs ckpt/; verifies it; writes `latest` and `best`; and only then removes the oldest
-// checkpoints beyond `keep`. The files do not depend on the number of ranks, the time or the host's
-// name, but state.json has the kind of device.
+// checkpoints beyond `keep` and `keep_every`. The files do not depend on the number of ranks, the
+// time or the host's name, but state.json has the kind of device.
 //
 // `latest` decides. A run that goes back to an earlier checkpoint writes it first. The folders of
 // later steps stay, but no resume takes them, and a save of their step replaces them.
@@ -38,12 +38,20 @@ struct CheckpointFiles {
     // The array named "" has the weights, the others have the optimizer's state.
     std::vector<NamedArray> arrays;
     std::function<void()> progress = [] {};     // called whenever a part of the work is done
+    // How many complete checkpoints stay (0: all), beside the best one and those whose step is a
+    // multiple of keep_every (0: none).
+    int keep = 0;
+    int64_t keep_every = 0;
 };
-// Writes a checkpoint and returns its folder. keep: how many complete checkpoints stay (0: all),
-// beside the best one. Throws kExitWrite, or kExitOther if a value is not finite; then older
-// checkpoints stay, and no partial one remains.
-std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files,
-                             int keep);
+// Returns whether what happens every so many steps (0: never) happens at this one.
+inline bool is_multiple(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+// Writes a checkpoint and returns its folder. Throws kExitWrite, or kExitOther if a value is not
+// finite; then older checkpoints stay, and no partial one remains.
+std::string write_checkpoint(const std::string& out_dir, int64_t step,
+                             const CheckpointFiles& files);
+// Tries on a small folder in OUT/ckpt, which must be there, whether its file system can rename one:
+// kExitWrite if not.
+void try_rename(const std::string& out_dir);
 // Throws kExitWrite if the folder's disk has less room than files.arrays take.
 void require_space(const std::string& folder, const CheckpointFiles& files);
 
@@ -87,7 +95,7 @@ struct Saver;
 // files: their arrays have the sizes that every save will have. copy: saver_start copies the arrays
 // (4 bytes per element), which may change after that; without `copy` they must not change until the
 // save has ended.
-Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir, int keep);
+Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir);
 void saver_destroy(Saver* saver);           // waits for the save under way; does nothing for null
 
 // Starts a save; none may be under way. The writing thread calls before_commit first, then

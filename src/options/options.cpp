@@ -24,8 +24,8 @@ const Words
     // They say when to evaluate, save or print, or where the data are, which are compared by their
     // hash.
     kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps "
-                  "sample-every log-every save-every save-patience keep prompt system samples "
-                  "temperature top-k top-p max-tokens"),
+                  "sample-every log-every save-every save-patience keep keep-every prompt system "
+                  "samples temperature top-k top-p max-tokens"),
     // They concern one start only: a saved value is ignored in any case.
     kLocal = split("device threads np max-restarts elastic timeout out-dir task perplexity stride "
                    "resume force dry-run for verbose");
@@ -226,6 +226,7 @@ std::vector<Option> option_table(Options* o) {
          &o->save_patience},
         {"keep", "N", "newest checkpoints, beside the best; 0 = all", &o->keep,
          "save-total-limit -nk"},
+        {"keep-every", "STEPS", "saves at these steps, too, and they stay; 0 = none", &o->keep_every},
         {"resume", "[auto|PATH]",
          "from the newest complete checkpoint, or a run or checkpoint folder", &o->resume,
          "resume-from-checkpoint -y", kNotNegative, "auto"},

@@ -45,6 +45,7 @@ struct Options {
     std::string out_dir, resume, plan_for;
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;
+    int64_t keep_every = 0;
     bool dry_run = false, force = false, verbose = false, perplexity = false;
     std::string prompt, system;
     double temperature = 0.8, top_p = 1;

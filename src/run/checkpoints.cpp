@@ -28,13 +28,17 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     const Run& run = *report->run;
     auto c = std::make_unique<Checkpoints>(Checkpoints{.comm = comm, .report = report});
     if (comm->rank != 0) return c.release();
+    const bool saves = o.save_every > 0;
+    // Before anything in it changes.
+    if (saves || file_exists(path_join(run.folder(), "ckpt"))) claim_checkpoints(run);
+    if (saves) try_rename(run.folder());
     // On a resume and with --force this check would come too early: old files are removed before
     // the first save.
-    if (o.save_every > 0 && !run.resumed() && !o.force) require_space(run.folder(), files);
+    if (saves && !run.resumed() && !o.force) require_space(run.folder(), files);
     // A process that ends waits at most --timeout seconds for the save under way, because a disk
     // may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_wait(seconds); });
-    c->saver = saver_create(files, copy, run.folder(), o.keep);
+    c->saver = saver_create(files, copy, run.folder());
     c->files = files;
     c->files.progress = [comm] { comm_still_works(comm); };
     c->device_kind = device_kind;
@@ -80,13 +84,13 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
 }
 
 bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& stats, bool stop) {
-    const int64_t every = c->report->options->save_every;
-    const bool last = at.step == c->report->options->steps;
+    const Options& o = *c->report->options;
+    const bool is_due = is_multiple(at.step, o.save_every) || is_multiple(at.step, o.keep_every);
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
     if (stop || (stats.requests & kSaveRequest)) return true;
     // While gradients are not finite the weights may be bad: a regular save of them would replace
     // good ones.
-    return every > 0 && (last || (at.step % every == 0 && at.bad_steps == 0));
+    return o.save_every > 0 && (at.step == o.steps || (is_due && at.bad_steps == 0));
 }
 
 void checkpoints_start(Checkpoints* c, const RunProgress& at) {

@@ -65,14 +65,11 @@ std::string make_default_folder(const Options& options) {
     return folder;
 }
 
-// Locks the run's folder, and ckpt/ in it if there is one, until the process ends. Throws
-// kExitWrite.
+// Locks the run's folder until the process ends. Throws kExitWrite.
 void lock_run(Run* run) {
     run->lock = std::make_shared<FolderLock>();
     run->ckpt_lock = std::make_shared<FolderLock>();
     lock_folder(run->lock.get(), run->out_dir, "the run folder", ", or give another --out-dir");
-    struct stat info;
-    if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
 // Returns whether the folder holds what a run writes: its config, log or checkpoints. It may hold
@@ -82,9 +79,8 @@ bool has_run(const std::string& folder) {
     const std::string ckpt = path_join(folder, "ckpt");
     for (const char* name : {"config.json", "metrics.jsonl", "ckpt/latest"})
         if (file_exists(path_join(folder, name))) return true;
-    for (const std::string& name :
-         is_directory(ckpt) ? list_directory(ckpt) : std::vector<std::string>())
-        if (name.find("step_") != name.npos) return true;
+    for (const std::string& name : is_directory(ckpt) ? list_directory(ckpt) : Words())
+        if (name.starts_with("step_")) return true;
     return false;
 }
 

@@ -68,6 +68,16 @@ for e in ${ERRNOS:-5 28}; do for c in $calls_of_a_save; do row "$c fails, errno 
 export FAIL_EVER=1
 for e in ${ERRNOS:-28}; do for c in $calls_of_a_save; do row "$c fails for ever, errno $e" $c $e "0 74"; done; done
 unset FAIL_EVER
+# A file system that cannot rename folders, or none that is not empty.
+for e in 38 18 1 24; do
+    expect "no folder can be renamed, errno $e" 74 "cannot save: $tmp/fixed/ckpt: .* cannot rename folders" \
+        env FAIL_CALL=rename FAIL_PATH=/.tmp_step_ FAIL_AT=1 FAIL_EVER=1 FAIL_ERRNO=$e LD_PRELOAD="$tmp/fail.so" \
+        $train $job --out-dir "$tmp/fixed"
+    check "it leaves nothing" test ! -e "$tmp/fixed"
+done
+expect "a run that saves nothing does not mind" 0 '^done' env FAIL_CALL=rename FAIL_PATH=/.tmp_step_ FAIL_AT=1 \
+    FAIL_EVER=1 FAIL_ERRNO=38 LD_PRELOAD="$tmp/fail.so" $train $(echo "$job" | sed 's/every 2/every 0/') \
+    --out-dir "$tmp/unsaved"
 # Memory ends while training goes on during a save (of step 300): the run must wait for it before it ends.
 job="$(echo "$job" | sed 's/--steps 5 --save-every 2/--steps 600 --save-every 300/')"
 during() {

@@ -45,7 +45,9 @@ struct Sample {
                 .arrays = {{"", w.data()}, {"exp_avg", m.data()}, {"exp_avg_sq", v.data()}}};
     }
     std::string save(const std::string& out, int64_t step, int keep = 0) const {
-        return write_checkpoint(out, step, files(), keep);
+        CheckpointFiles all = files();
+        all.keep = keep;
+        return write_checkpoint(out, step, all);
     }
     float* tensor(const std::string& name) const {
         const auto found = std::ranges::find(arena.tensors, name, &TensorSpec::name);
@@ -385,7 +387,7 @@ TEST(save_and_find) {
         EXPECT(read_file(folder + "/" + name) == read_file(again + "/" + name), "%s differs", name.c_str());
     CheckpointFiles f = s.files();
     f.texts.clear();
-    const std::string bare = write_checkpoint(other.path, 1001, f, 1);
+    const std::string bare = write_checkpoint(other.path, 1001, f);
     EXPECT(verify_checkpoint(bare, true).empty(), "no tokenizer");
     EXPECT_EQ(join(list_directory(bare), " "), "DONE config.json model.safetensors optim.safetensors state.json");
 }
@@ -420,7 +422,7 @@ TEST(read_state_of_this_run) {
     }
     CheckpointFiles stateless = s.files();
     stateless.arrays.resize(1);
-    const std::string without = write_checkpoint(dir.path, 6, stateless, 0);
+    const std::string without = write_checkpoint(dir.path, 6, stateless);
     std::ranges::fill(w, NAN);
     read_state(without, s.arena, {weights});
     EXPECT_EQ(w, s.w);
@@ -451,7 +453,7 @@ TEST(state_of_rows_and_columns) {
         files.arrays.push_back({specs[k].name, values[k].data(), &arenas[k]});
         read.push_back({specs[k].name, back[k].data(), &arenas[k]});
     }
-    const std::string folder = write_checkpoint(dir.path, 1, files, 0);
+    const std::string folder = write_checkpoint(dir.path, 1, files);
     read_state(folder, s.arena, read);
     for (size_t k = 0; k < 3; k++) EXPECT_EQ(back[k], values[k]);
     const SafeTensors state = open_safetensors(folder + "/optim.safetensors");
@@ -589,6 +591,21 @@ TEST(keep_retires_the_oldest_whole_ones) {
     save(60, 1, "latest 60");
 }
 
+TEST(every_nth_one_stays) {
+    const struct { int keep; int64_t every; const char* want; } rows[] = {
+        {1, 0, "best latest 10 60"}, {1, 20, "best latest 10 20 40 60"}, {2, 20, "best latest 10 20 40 50 60"},
+        {1, 30, "best latest 10 30 60"}, {1, 60, "best latest 10 60"}, {1, 10, "best latest 10 20 30 40 50 60"},
+        {1, 7, "best latest 10 60"}, {0, 20, "best latest 10 20 30 40 50 60"}, {3, 50, "best latest 10 40 50 60"}};
+    const Sample s;
+    for (const auto& [keep, every, want] : rows) {
+        const Folder dir;
+        CheckpointFiles files = s.files();
+        files.keep = keep, files.keep_every = every, files.best_step = 10;
+        for (int step = 10; step <= 60; step += 10) write_checkpoint(dir.path, step, files);
+        EXPECT(kept(dir) == want, "--keep %d --keep-every %ld: %s", keep, every, kept(dir).c_str());
+    }
+}
+
 TEST(the_best_one_stays) {
     const Folder dir;
     const Sample s;
@@ -596,7 +613,8 @@ TEST(the_best_one_stays) {
     const auto save = [&](int64_t step, int64_t best, int keep, const char* want) {
         CheckpointFiles files = s.files();
         files.best_step = best;
-        write_checkpoint(dir.path, step, files, keep);
+        files.keep = keep;
+        write_checkpoint(dir.path, step, files);
         EXPECT_EQ(kept(dir), want);
     };
     save(10, -1, 1, "latest 10");
@@ -698,7 +716,8 @@ TEST(kill_9_at_random_moments) {
             for (int64_t step = announced + 1;; step++) {
                 CheckpointFiles files = s.files();
                 files.progress = [&] { tell(-step); };
-                write_checkpoint(dir.path, step, files, 2);
+                files.keep = 2;
+                write_checkpoint(dir.path, step, files);
                 tell(step);
             }
         } catch (...) {
@@ -738,7 +757,7 @@ namespace {
 struct SaverFolder : Folder {
     Sample s;
     Saver* const saver;
-    explicit SaverFolder(bool copy = true) : saver(saver_create(s.files(), copy, path, 0)) {}
+    explicit SaverFolder(bool copy = true) : saver(saver_create(s.files(), copy, path)) {}
     ~SaverFolder() { saver_destroy(saver); }
     // A save waits, once begun, until `go` is true.
     std::atomic<bool> go{true};
