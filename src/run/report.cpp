@@ -150,6 +150,25 @@ void report_place(const Reporter* r) {
     if (r->log) check_lock(r->run->lock.get(), "the run folder");
 }
 
+// Warns when the mean loss is 4 standard deviations above its lowest, both of about the last 16
+// steps: a step far off, or a slow rise. Tells it again only if the loss rises further from there.
+// The first loss counts as a deviation, so that less is said while little is known.
+static void watch_loss(Reporter* r, const StepStats& s) {
+    const double n = double(std::min<int64_t>(r->steps_here + 1, 16)), off = s.loss - r->mean_loss;
+    if (!std::isfinite(off)) return;
+    r->mean_loss += off / n;
+    r->loss_variance += (off * off - r->loss_variance) / n;
+    const double limit = r->mean_loss + 4 * std::sqrt(r->loss_variance) + 0.1;
+    if (r->mean_loss > r->loss_limit) {
+        report_warning(r, s.step,
+                       format("the loss rises: got a mean of %.4f by step %ld, want at most %.4f; if it "
+                              "stays, go back: --resume OUT/ckpt/step_N with a smaller --lr",
+                              r->mean_loss, s.step, r->loss_limit));
+        r->loss_limit = limit;
+    }
+    r->loss_limit = std::min(r->loss_limit, limit);
+}
+
 // As a float, so that the log has few digits.
 static float ms(double seconds) { return float(seconds * 1e3); }
 
@@ -177,6 +196,7 @@ void report_step(Reporter* r, const StepStats& s) {
             .add("slowest_rank", slowest - s.ranks.begin());
     for (const auto& [name, value] : s.measures) line.add(name, value);
     r->log->event(line);
+    watch_loss(r, s);
 
     const int64_t left = o.steps - 1 - s.step, before = r->steps_here++;
     r->spent = before < 2 ? s.seconds : r->spent + s.seconds;       // the first step is often slow

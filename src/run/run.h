@@ -161,6 +161,8 @@ struct Reporter {
     double began = 0, printed = 0;
     // Seconds of steps and of evaluations, for the time that is left.
     double spent = 0;
+    // Mean and variance of about the last 16 losses, and the mean above which the loss rises.
+    double mean_loss = 0, loss_variance = 0, loss_limit = 1e300;
     int64_t steps_here = 0;             // steps that this process has run
 };
 

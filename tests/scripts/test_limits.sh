@@ -39,6 +39,8 @@ expect "more steps: what the rate does" 0 'rate at step 4 goes from 0.0001 to 0.
 expect "a run at a constant rate" 0 '^done' $train $tiny --out-dir "$tmp/constant" --schedule constant
 expect "more steps of it" 0 '^done' $train --resume "$tmp/constant" --steps 8
 check "nothing is said" lacks "$tmp/expect.log" goes
+expect "a rate far too high: the rise of the loss is told" 0 'warning: the loss rises: got ' \
+    $train --resume "$tmp/constant" --steps 60 --lr 3
 # One NaN in a small tensor, at step 0, is no gradient that backward forgot.
 expect "a NaN at step 0" 0 'step 0 skipped' \
     env LOCKSTEP_FAULT=rank=0,step=0,at=bwd,do=nan $faulty $tiny --out-dir "$tmp/nan"

@@ -65,9 +65,9 @@ struct TestRun {
         r.log = std::make_unique<Log>(folder, resumed);
         r.began = now_seconds();
     }
-    // Reports steps with the losses plus, plus + 1, ...
+    // Reports steps with the losses plus, plus + 1, ..., and no warning of that.
     void steps(int begin, int end, int plus = 0) {
-        for (int i = begin; i < end; i++) report_step(&r, step_of(i, plus + i));
+        for (int i = begin; i < end; i++) r.loss_limit = INFINITY, report_step(&r, step_of(i, plus + i));
     }
 };
 std::vector<Json> events(const std::string& folder) {
@@ -127,6 +127,38 @@ TEST(events_have_the_promised_fields) {
     EXPECT(keys(e[5]) == "event step prompt text time" && e[5].get_string("prompt", "") == "It \"was\"" &&
                e[5].get_string("text", "") == "x\n\uFFFD", "sample");
     EXPECT(keys(e[6]) == "event step path stall_ms write_ms time" && e[6].get_double("stall_ms", "") == 250, "ckpt");
+}
+
+// How often a rise of the loss is told in 400 steps. noise(i) has a deviation of 1.
+TEST(a_loss_that_rises) {
+    const auto noise = [](int i) { return std::sqrt(2.0) * std::sin(1.7 * i * i); };
+    const auto falls = [&](int i) { return 3 + 4 * std::exp(-i / 60.0) + 0.05 * noise(i); };
+    const struct { const char* name; int most; std::function<double(int)> loss; } rows[] = {
+        {"it falls", 0, falls},
+        {"it stays", 0, [&](int i) { return 3 + 0.2 * noise(i); }},
+        {"it is noise", 0, [&](int i) { return 2 + 0.9 * noise(i); }},
+        {"nearly nothing", 0, [&](int i) { return 1e-3 * (2 + noise(i)); }},
+        {"three steps off", 0, [&](int i) { return falls(i) + (i > 300 && i < 304); }},
+        {"NaN now and then", 0, [&](int i) { return i % 50 == 3 ? NAN : falls(i); }},
+        {"a jump", 1, [&](int i) { return falls(i) + (i > 300 ? 4 : 0); }},
+        {"right after the start", 1, [&](int i) { return i < 2 ? 0.6 : 9 + noise(i); }},
+        {"half as much again", 1, [&](int i) { return falls(i) * (i > 300 ? 1.5 : 1); }},
+        {"a slow rise", 4, [&](int i) { return falls(i) + std::max(0, i - 200) * 0.02; }},
+        {"a very slow one", 2, [&](int i) { return falls(i) + std::max(0, i - 200) * 0.005; }},
+        {"a step far off", 1, [&](int i) { return falls(i) + (i == 300 ? 40 : 0); }},
+        {"infinity in between", 1, [&](int i) { return i == 300 ? INFINITY : falls(i) + (i > 300 ? 4 : 0); }},
+        {"after NaN", 1, [&](int i) { return i == 0 ? NAN : falls(i) + (i > 300 ? 4 : 0); }}};
+    for (const auto& [name, most, loss] : rows) {
+        Folder tmp;
+        console([&] {
+            TestRun run(tmp.path, 400, 1);
+            for (int i = 0; i < 400; i++) report_step(&run.r, step_of(i, loss(i)));
+        });
+        int told = 0;
+        for (const Json& e : events(tmp.path))
+            told += e.get_string("event", "") == "warn" && has(e.get_string("msg", ""), "the loss rises: got ");
+        EXPECT(told <= most && (told > 0) == (most > 0), "%s: told %d times, want at most %d", name, told, most);
+    }
 }
 
 // The line of the last step: the ETA is 0.
