@@ -222,7 +222,31 @@ TEST(raw_widths) {
         for (const auto& [bytes, part] : wrong)
             expect_error(kExitBadContent, part, [&] { open_one(f.add("a.bin", bytes)); });
     }
+    const auto expect_bytes = [&](const char* name, const std::string& bytes, const char* kind) {
+        const Row row(kind);
+        expect_error(kExitBadContent, "uint8 or int8, want uint16: numpy.fromfile(FILE, 'u1')",
+                     [&] { open_one(f.add(name, bytes)); });
+    };
+    expect_bytes("a.u8.bin", raw(chars), "a name that says so");
+    expect_bytes("a.i8.bin", raw(chars), "a name that says so");
+    const struct { const char* kind; int (*token)(int i); } narrow[] = {
+        {"characters", [](int i) { return i * 7919 % 65; }}, {"bases", [](int i) { return i * i / 7 % 4; }},
+        {"bits", [](int i) { return i * 7919 % 97 % 2; }}, {"sound", [](int i) { return i / 3 % 256; }},
+        {"padded with -1", [](int i) { return i % 50 < 30 ? i % 50 : 255; }},
+        {"of both signs", [](int i) { return i * 37 % 128 + i * 37 % 3 * 64; }},
+        {"pairs of 7 bits", [](int i) { return i % 2 ? i * 31 % 128 : i / 2 % 90; }},
+        {"moves on a board", [](int i) { return i % 2 ? i * 31 % 64 : i * 17 % 64; }},
+        {"pixels", [](int i) { return i * 7919 % 11 ? 0 : i * 31 % 256; }},
+        {"rising", [](int i) { return i % 127; }}};
+    for (const auto& [kind, token] : narrow) {
+        std::string bytes;
+        for (int i = 0; i < 4501; i++) bytes += char(token(i));
+        expect_bytes("a.bin", bytes, kind);
+    }
+    std::vector<int> few, han;                  // of a small vocabulary; of one page of a large one
+    for (int i = 0; i < 500; i++) few.push_back(i * 7919 % 600), han.push_back(30000 + i * 7919 % 2000);
     const struct { const char* name; std::string bytes; const std::vector<int>& ids; } right[] = {
+        {"d.bin", raw(few), few}, {"d.bin", raw(han), han},
         {"d.bin", raw(gpt2), gpt2}, {"d.bin", raw(chars), chars}, {"d.bin", raw(dna), dna},
         {"d.bin", raw(zeros), zeros}, {"a.u16.bin", raw(chars), chars}, {"a.u32.bin", raw<uint32_t>(chars), chars},
         {"a.u64.bin", raw<int64_t>(chars), chars}, {"npy.dat", npy_of("<u2", 500, raw(chars)), chars},

@@ -2,6 +2,7 @@
 // nanoGPT's prepare.py. A number in a file is checked against the file's size before it decides an allocation.
 #include "tools/text/token_files.h"
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -136,11 +137,27 @@ static void read_npy_header(Shard* s) {
     s->width = size_t(width[0] - '0');
 }
 
+// Returns whether a beginning looks like numbers of one byte. Lower halves of uint16 reach beyond 127 if an upper half is
+// 2 or more, and are spread otherwise than upper halves are. Of bytes those at odd places are spread like the others.
+static bool is_of_bytes(const std::string& head) {
+    int more[256] = {};                         // [value]: how much more often it stands at even places than at odd ones
+    uint8_t most[2] = {};
+    for (size_t i = 0; i < head.size() / 2 * 2; i++) {
+        const auto byte = uint8_t(head[i]);
+        more[byte] += i % 2 ? -1 : 1;
+        most[i % 2] = std::max(most[i % 2], byte);
+    }
+    int sum = 0, apart = 0;                     // Kolmogorov and Smirnov's distance, times the size / 2
+    for (const int n : more) apart = std::max(apart, std::abs(sum += n));
+    return most[1] > 0 && ((most[0] < 128 && most[1] > 1) || size_t(apart) < head.size() / 16);
+}
+
 // Takes the width from the name, or else 2. Then kExitBadContent if the first 64 KiB do not look like uint16: the upper
 // halves of wider numbers, at odd places, are zero, small, or 65535 in a negative number.
 static void read_raw(Shard* s) {
+    const std::string &path = s->file->path, what = "data: " + path;
     for (const size_t width : {8, 4, 2})
-        if (s->file->path.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
+        if (path.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
     const std::string head = beginning(*s->file, 65536);
     uint32_t most[4] = {}, low = 0;             // [k]: the largest number at places k mod 4; low bytes, or-ed
     for (size_t i = 0; i + 1 < head.size() / 16 * 16; i += 2) {
@@ -153,9 +170,12 @@ static void read_raw(Shard* s) {
     const char* found = odd < 16 && even > 64 * odd ? most[2] || most[3] ? "uint32" : "uint64" :
         std::ranges::max(most) && !(std::ranges::min(most) && low) ? "big-endian or floating-point" : nullptr;
     if (head.size() >= 64 && std::ranges::none_of(head, is_binary))
-        die_content("data: " + s->file->path, "text", "tokens in a .bin; rename it to .txt");
+        die_content(what, "text", "tokens in a .bin; rename it to .txt");
+    if (path.ends_with(".u8.bin") || path.ends_with(".i8.bin") || (!found && head.size() >= 64 && is_of_bytes(head)))
+        die_content(what, "what looks like uint8 or int8", "uint16: numpy.fromfile(FILE, 'u1').astype('<u2')"
+                    ".tofile('NAME.u16.bin') makes it; rename it to .u16.bin if it is uint16");
     if (found)
-        die_content("data: " + s->file->path, std::string("what looks like ") + found,
+        die_content(what, std::string("what looks like ") + found,
                     "uint16; rename it to NAME.u32.bin or .u64.bin, or to .u16.bin if it is uint16");
 }
 
