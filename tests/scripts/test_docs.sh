@@ -20,6 +20,18 @@ mv "$tmp/kept" "$tmp/runs/again/metrics.jsonl"
 printf x >>"$tmp/runs/four/ckpt/step_00000020/optim.safetensors"
 check "another byte of a checkpoint is seen" differs
 
+# The guide's lines for Weights & Biases, on the run that was resumed and so logged steps twice.
+mkdir -p "$tmp/guide/runs" && cp -r "$tmp/runs/again" "$tmp/guide/runs/base"
+awk '/^```python$/ { inside = 1; next } /^```$/ { inside = 0 } inside' docs/guide.md >"$tmp/guide/log.py"
+kept() { cat "$tmp"/guide/wandb/offline-run-*/*.wandb | grep -ao "$1" | wc -l; }    # it writes a key twice
+python=$(for p in "${PYTHON:-python3}" "$PWD/build/venv/bin/python"; do
+    "$p" -c "import wandb" 2>/dev/null && echo "$p" && break
+done)
+if [ "$python" ]; then
+    expect "the log goes to Weights & Biases" 0 'val/loss' env -C "$tmp/guide" WANDB_SILENT=false "$python" log.py
+    check "each step once" test "$(kept train/loss) $(kept val/loss)" = "40 4"
+else skip "the guide's lines for wandb" "no Python with wandb"; fi
+
 # Every file that a page names in backquotes with its folder is there, every link leads somewhere.
 named() {
     grep -oE '`(src|models|kernels|optimizers|data|learn|tools|tests|bench|docs|recipes)/[A-Za-z0-9_./-]*\.[a-z]+`' \
