@@ -190,7 +190,7 @@ LINES
 # What a folder without weights, or without a tokenizer, has instead.
 mkdir "$tmp/pickle" "$tmp/shards" && cp "$base"/*.json "$tmp/pickle" && cp "$base"/*.json "$tmp/shards"
 touch "$tmp/pickle/pytorch_model.bin" "$tmp/shards/model-00001-of-00002.safetensors"
-expect "pytorch_model.bin" 66 'pytorch_model.bin.*save_pretrained' $train sample "$tmp/pickle"
+expect "pytorch_model.bin" 66 'pytorch_model.bin.*python3 data/torch_model.py' $train sample "$tmp/pickle"
 expect "shards without an index" 66 'without model.safetensors.index.json' $train sample "$tmp/shards"
 like_base old && rm "$tmp/old/tokenizer.json" && touch "$tmp/old/vocab.json" "$tmp/old/merges.txt"
 expect "vocab.json and merges.txt" 66 'vocab.json.*save_pretrained' $train $job --init "$tmp/old" --data $lines \

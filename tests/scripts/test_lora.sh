@@ -57,7 +57,7 @@ while IFS='|' read -r name said change; do
     expect "$name" 65 "$said" $train eval "$tmp/bad" $text
 done <<END
 another kind of adapter|peft_type: got "IA3"|s/"LORA"/"IA3"/
-DoRA|use_dora: got true|s/^{/{"use_dora": true, /
+DoRA|use_dora: got true.*python3 data/torch_model.py|s/^{/{"use_dora": true, /
 ranks of their own|rank_pattern|s/^{/{"rank_pattern": {"c_attn": 4}, /
 another rank than the file's|shape|s/"r":8/"r":16/
 an adapter of another base|tensor|s,$tmp/gpt2,$tmp/qwen3,

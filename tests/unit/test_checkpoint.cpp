@@ -823,6 +823,30 @@ TEST(resolve_model_folder_says_what_is_there) {
     const Folder dir;
     const auto resolve = [&](const std::string& name) { resolve_model_folder(dir.path + name); };
     expect_refusals(kExitNoInput, {{"/absent", "does not exist"}, {"", "it has none; want a run"}}, resolve);
+    const std::pair<std::string, const char*> others[] = {      // what another program has left; what is said, HERE
+        {"checkpoint-500/model.safetensors", "checkpoints of Trainer; want a run that has saved, "},
+        {"checkpoint-1000/a", "give HERE/checkpoint-1000"},
+        {"snapshots/ab12/config.json", "the hub's cache; want"},
+        {"models--a--b/snapshots/ab12/a", "give HERE/models--a--b/snap"},
+        {"final/model.safetensors", "give HERE/final"}, {"x.gguf", "give HERE/x.gguf"},
+        {"pytorch_model.bin.index.json", "python3 data/torch_model.py HERE/pytorch_model.bin HERE makes it"},
+        {"zero_to_fp32.py", "python3 HERE/zero_to_fp32.py HERE HERE makes"},
+        {"pytorch_model_fsdp_0/a.distcp", "accelerate merge-weights HERE/pytorch_model_fsdp_0 HERE"},
+        {"ckpt.pt", "python3 data/torch_model.py HERE/ckpt.pt HERE-hf makes"},
+        {"lit_model.pth", "litgpt convert_from_litgpt HERE HERE-hf && "},
+        {"epoch=1.ckpt", "python3 data/torch_model.py HERE/epoch=1.ckpt HERE-hf CONFIG"},
+        {"mp_rank_00_model_states.pt", "a file of torch"}, {"m.pth", "a file of torch"},
+        {"__0_0.distcp", "dcp_to_torch HERE HERE/all.pt"},
+        {"model-1-of-2.safetensors", "without model.safetensors.index"},
+        {"model.fp16.safetensors", "if HERE/model.fp16.safetensors is all of the model"}};
+    for (const auto& [file, said] : others) {
+        const Folder other;
+        make_directories(parent_folder(other / file));
+        other.add(file, "x");
+        std::string part = said;
+        for (size_t at; (at = part.find("HERE")) != part.npos;) part.replace(at, 4, other.path);
+        expect_error(kExitNoInput, part, [&] { resolve_model_folder(other.path); });
+    }
     dir.add("pytorch_model.bin", "x");
     expect_refusals(kExitNoInput, {{"", "with model.safetensors"}, {"/pytorch_model.bin", "want a run"}}, resolve);
     dir.add("model.safetensors", "x");

@@ -596,8 +596,10 @@ TEST(what_is_no_text) {
         {"a.jsonl.gz", "\x1f\x8b\x08...", "got a gzip file, want the text in it: build/prep"},
         {"a.jsonl.zst", "\x28\xb5\x2f\xfd...", "got a zstd file, want the text in it: build/prep"},
         {"train-00000-of-00001.parquet", "PAR1...", "got a Parquet file"},
-        {"a.arrow", "ARROW1...", "got an Arrow file"},
-        {"b.arrow", "\xff\xff\xff\xff...", "got an Arrow file"},
+        {"a.arrow", "ARROW1...", "JSON: pandas.read_feather(FILE)"},
+        {"a.feather", "FEA1...", "pandas.read_feather(FILE)"},
+        {"b.arrow", "\xff\xff\xff\xff...", "JSON: datasets.Dataset.from_file(FILE)"},
+        {"a.npz", "PK\3\4...", "numpy.load(FILE)[NAME]"}, {"a.pt", "PK\3\4...", "torch.load(FILE).numpy()"},
         {"a.zip", "PK\3\4...", "got a zip file"},
         {"a.txt", "\xff\xfe" "a", "got UTF-16"}}, tokenizer_byte(), 1);
 }

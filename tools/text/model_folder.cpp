@@ -8,6 +8,7 @@
 #include "src/base/json.h"
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
+#include "tools/text/reader.h"
 #include "tools/text/tensor_files.h"
 
 using Convert = std::function<std::string(const std::string& file)>;
@@ -17,6 +18,39 @@ using Convert = std::function<std::string(const std::string& file)>;
 // Returns whether a folder's name is that of a checkpoint: "step_00001000".
 static bool is_step(const std::string& name) {
     return name.starts_with("step_") && name.size() > 12 && name.find_first_not_of("0123456789", 5) == name.npos;
+}
+
+// What a folder may have that is no model here, by a pattern of its name, the likelier first, and what makes one of it.
+// FILE is what was found, HERE the folder with it, DIR the folder that was given.
+struct Contents { const char *pattern, *what, *remedy; };
+constexpr const char* kByConfig = "python3 data/torch_model.py FILE DIR-hf CONFIG makes one; CONFIG has config.json";
+constexpr Contents kContents[] = {
+    {"checkpoint-*", "checkpoints of Trainer", "give FILE"}, {"*/*.safetensors", "a folder with weights", "give HERE"},
+    {"snapshots/*", "the hub's cache", "give FILE"}, {"models--*/snapshots/*", "the hub's cache", "give FILE"},
+    {"pytorch_model.bin*", "pytorch_model.bin", "python3 data/torch_model.py DIR/pytorch_model.bin DIR makes it"},
+    {"zero_to_fp32.py", "a checkpoint of DeepSpeed", "python3 FILE DIR DIR makes pytorch_model.bin of it"},
+    {"*.gguf", "GGUF", "give FILE"}, {"pytorch_model_fsdp_0", "shards of FSDP", "accelerate merge-weights FILE DIR"},
+    {"ckpt.pt", "nanoGPT's ckpt.pt", "python3 data/torch_model.py FILE DIR-hf makes one"},
+    {"lit_model.pth", "a model of litgpt", "litgpt convert_from_litgpt DIR DIR-hf && python3 data/torch_model.py "
+     "DIR-hf/model.pth DIR-hf DIR makes one"},
+    {"*.ckpt", "a checkpoint of Lightning", kByConfig}, {"*.pt*", "a file of torch", kByConfig},
+    {"*.distcp", "shards of FSDP", "python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR DIR/all.pt"},
+    {"model-*.safetensors", "model-*.safetensors without model.safetensors.index.json", "fetch that, too"},
+    {"*.safetensors", "safetensors of another name", "if FILE is all of the model, give it that name"}};
+
+// Returns what a folder has of kContents, and what makes a model of the last one by number and name; {} for nothing.
+static Words what_is_in(const std::string& folder) {
+    for (const auto& [pattern, what, remedy] : kContents) {
+        const Words found = expand_glob(path_join(folder, pattern));
+        if (found.empty()) continue;
+        const std::string file = std::ranges::max(found, {}, [](const auto& f) { return std::pair(f.size(), f); });
+        Words words = split(remedy);
+        for (std::string& word : words)
+            for (const auto& [name, path] : {std::pair("FILE", file), {"HERE", parent_folder(file)}, {"DIR", folder}})
+                if (word.starts_with(name)) { word.replace(0, std::string(name).size(), path); break; }
+        return {what + (found.size() > 1 ? format(", the last of %zu", found.size()) : ""), join(words, " ")};
+    }
+    return {};
 }
 
 std::string resolve_model_folder(const std::string& path) {
@@ -29,14 +63,10 @@ std::string resolve_model_folder(const std::string& path) {
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && !is_directory(parent_folder(folder)))
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
             "hf download %s --local-dir %s", path.c_str(), folder.c_str(), base_name(folder).c_str());
-    const auto is_part = [](const std::string& name) {
-        return name.starts_with("model-") && name.ends_with(".safetensors");
-    };
-    const bool shards = is_directory(folder) && std::ranges::any_of(list_directory(folder), is_part);
+    const Words found = what_is_in(folder);
+    const std::string got = !file_exists(path) ? "it does not exist" : "it has " + (found.empty() ? "none" : found[0]);
     die(kExitNoInput, "no model: %s: %s; want a run that has saved, a checkpoint or a Hugging Face folder with "
-        "model.safetensors", path.c_str(), shards ? "it has model-*.safetensors without model.safetensors.index.json" :
-        has("pytorch_model.bin") ? "it has pytorch_model.bin, which transformers' save_pretrained converts" :
-        file_exists(path) ? "it has none" : "it does not exist");
+        "model.safetensors%s", path.c_str(), got.c_str(), found.empty() ? "" : ("; " + found[1]).c_str());
 }
 
 // Refuses a run's model whose config.json has lost a number that the run's options have: it would be another model.
@@ -97,22 +127,24 @@ static Model model_of_folder(const std::string& folder) { return {folder, folder
 
 static bool is_tuned(const std::string& folder) { return file_exists(path_join(folder, kTunedConfig)); }
 
+constexpr const char* kMerge = "; python3 data/torch_model.py ADAPTER DIR makes a whole model, by PEFT";
 Tuned read_tuned(const std::string& folder) {
     const std::string path = path_join(folder, kTunedConfig), text = read_file(path);
     const char* const what = path.c_str();
     const Json json = parse_json(text, what, true);
+    const std::string merge = kMerge, none = "none: it is not computed here" + merge;
     if (const Json type = json.at("peft_type", what); type.text() != "LORA")
-        refuse(what, "peft_type", type, "\"LORA\"");
+        refuse(what, "peft_type", type, "\"LORA\"" + merge);
     for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "layer_replication",
                             "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "use_bdlora",
                             "rank_pattern", "alpha_pattern"})
         if (!contains({"", "null", "false", "{}", "[]"}, json.find(key).text()))
-            refuse(what, key, json.find(key), "none: it is not computed here");
-    if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, "\"none\"");
+            refuse(what, key, json.find(key), none);
+    if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, none);
     // With any other value of init_lora_weights PEFT also changes the model's own weights.
     const Json init = json.find("init_lora_weights");
     if (!contains({"", "true", "false", "gaussian"}, init.text()))
-        refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"");
+        refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"" + merge);
     const uint64_t rank = json.get_u64("r", what);
     const double alpha = json.get_double("lora_alpha", what);
     if (rank < 1 || rank > 1 << 20) die_content(path + ": r", std::to_string(rank), "from 1 to 1048576");
@@ -122,10 +154,13 @@ Tuned read_tuned(const std::string& folder) {
             float(alpha / (stable ? std::sqrt(double(rank)) : double(rank)))};
 }
 
-
 std::vector<Adapter> find_adapters(const std::string& folder, const Tuned& tuned,
                                    const std::vector<TensorSpec>& table) {
     const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
+    for (const SafeTensor& t : file.tensors)
+        if (t.name.find(".lora_A.") == t.name.npos && t.name.find(".lora_B.") == t.name.npos)
+            die_content(file.path + ": tensor " + t.name, "another than LoRA's, such as an embedding",
+                        std::string("A and B alone") + kMerge);
     std::vector<Adapter> found;
     std::vector<TensorSpec> pairs;
     for (size_t i = 0; i < table.size(); i++) {

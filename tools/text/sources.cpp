@@ -17,16 +17,21 @@ const char* format_name(Format format) {
     return names[int(format)];
 }
 
-// What is no text, by its first bytes; the last two are.
-struct Kind { std::string_view begin; const char *name, *want; };
+// What is no text, by its first bytes and the end of its name; the last two are.
+struct Kind { std::string_view begin; const char *name, *want, *end = ""; };
 constexpr const char *kUnpacked = "the text in it: build/prep FILE -o DIR makes tokens of it, for --data DIR",
     *kText = "UTF-8 text, JSON, .npy, or a .bin of tokens", *kRows = "JSON: pandas.read_parquet(FILE)"
-    ".to_json(FILE, orient='records', lines=True) makes it", *kUtf8 = "UTF-8 text: iconv -f UTF-16 -t UTF-8 makes it",
+    ".to_json(FILE, orient='records', lines=True) makes it", *kFeather = "JSON: pandas.read_feather(FILE)"
+    ".to_json(FILE, orient='records', lines=True) makes it", *kStream = "JSON: datasets.Dataset.from_file(FILE)"
+    ".to_json(FILE) makes it", *kUtf8 = "UTF-8 text: iconv -f UTF-16 -t UTF-8 makes it",
     *kUtf32 = "UTF-8 text: iconv -f UTF-32 -t UTF-8 makes it";
 constexpr Kind kKinds[] = {
     {"\x1f\x8b", "a gzip file", kUnpacked}, {"\x28\xb5\x2f\xfd", "a zstd file", kUnpacked},
-    {"PAR1", "a Parquet file", kRows}, {"ARROW1", "an Arrow file", kRows},
-    {"\xff\xff\xff\xff", "an Arrow file", kRows}, {"PK\3\4", "a zip file", kText}, {"\xfd" "7zXZ", "an xz file", kText},
+    {"PAR1", "a Parquet file", kRows}, {"ARROW1", "an Arrow file", kFeather}, {"FEA1", "an Arrow file", kFeather},
+    {"\xff\xff\xff\xff", "an Arrow file of datasets", kStream},
+    {"PK\3\4", "an .npz file", ".npy: numpy.save(FILE, numpy.load(FILE)[NAME]) makes it", ".npz"},
+    {"PK\3\4", "a file of torch", ".npy: numpy.save(FILE, torch.load(FILE).numpy().astype('<u4')) makes it", ".pt"},
+    {"PK\3\4", "a zip file", kText}, {"\xfd" "7zXZ", "an xz file", kText},
     {"BZh", "a bzip2 file", kText}, {"%PDF-", "a PDF file", kText}, {{"\xff\xfe\0\0", 4}, "UTF-32", kUtf32},
     {{"\0\0\xfe\xff", 4}, "UTF-32", kUtf32}, {"\xff\xfe", "UTF-16", kUtf8},
     {"\xfe\xff", "UTF-16", kUtf8}};
@@ -93,7 +98,7 @@ Format recognise_text(const std::string& path, const std::string& field, const L
     const std::string name = lower(path), what = "data: " + path;
     std::string_view head = look(16384).substr(0, 16384);
     for (const Kind& kind : kKinds)
-        if (head.starts_with(kind.begin)) die_content(what, kind.name, kind.want);
+        if (head.starts_with(kind.begin) && name.ends_with(kind.end)) die_content(what, kind.name, kind.want);
     if (name.ends_with(".csv") || name.ends_with(".tsv"))
         die_content(what, "a table", "JSON with a field text, or a name that ends in .txt for the lines as they are");
     std::string_view text;

@@ -137,10 +137,10 @@ static void read_npy_header(Shard* s) {
     s->width = size_t(width[0] - '0');
 }
 
-// Returns whether a beginning looks like numbers of one byte. Lower halves of uint16 reach beyond 127 if an upper half is
-// 2 or more, and are spread otherwise than upper halves are. Of bytes those at odd places are spread like the others.
+// Returns whether a beginning looks like numbers of one byte. Lower halves of uint16 reach beyond 127 if an upper half
+// is 2 or more, and are spread otherwise than upper halves. Of bytes, those at odd places are spread like the others.
 static bool is_of_bytes(const std::string& head) {
-    int more[256] = {};                         // [value]: how much more often it stands at even places than at odd ones
+    int more[256] = {};                         // [value]: how much more often it is at even places than at odd ones
     uint8_t most[2] = {};
     for (size_t i = 0; i < head.size() / 2 * 2; i++) {
         const auto byte = uint8_t(head[i]);
