@@ -116,13 +116,13 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
     const std::string path = path_join(folder, json.get_string("file", what));
     const auto number = [&](const char* key) { return json.get_u64(key, what); };
     Shard s = {.file = std::make_shared<InputFile>(path, "data"),
-                     .width = number("width"),
-                     .offset = number("offset"),
-                     .begin = number("begin"),
-                     .tokens = number("tokens"),
-                     .every = number("every"),
-                     .crc = number("crc32c"),
-                     .masked = json.at("masked", what).text() == "true"};
+               .width = number("width"),
+               .offset = number("offset"),
+               .begin = number("begin"),
+               .tokens = number("tokens"),
+               .every = number("every"),
+               .crc = number("crc32c"),
+               .masked = json.at("masked", what).text() == "true"};
     for (JsonItems i(json.find("given")); i.next();)
         s.given[i.value.get_u64("token", what)] = i.value.get_double("bytes", what);
     if (s.width != 2 && s.width != 4 && s.width != 8)

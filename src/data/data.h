@@ -61,8 +61,8 @@ struct Dataset {
     std::string hash = {};              // identifies the tokens; hexadecimal
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
-    // Copies the T inputs and T targets of sample i < samples. Targets that the sample before has, or
-    // that lie behind the shard, are -1. given: gets Shard::given of each target. Thread-safe.
+    // Copies the T inputs and T targets of sample i < samples. Targets that the sample before has,
+    // or that lie behind the shard, are -1. given: gets Shard::given of each target. Thread-safe.
     // kExitBadContent: a bad token, a short file.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size,
                 double* given = nullptr) const;

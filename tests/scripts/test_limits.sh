@@ -30,7 +30,8 @@ if unshare -m sh -c "$in_group" sh true 2>/dev/null; then
         $train $wide --out-dir "$tmp/group"
 else skip "a cgroup's limits" "no mount namespace for this user"; fi
 expect "ranks that --replicas helps" 2 \
-    "ranks: got 4, want a power of 2 up to 2, .*--replicas, .* that divides the step's 2 micro" $train $tiny --np 4 --dry-run
+    "ranks: got 4, want a power of 2 up to 2, .*--replicas, .* that divides the step's 2 micro" \
+    $train $tiny --np 4 --dry-run
 
 # ---- a resume
 expect "a run" 0 '^done' $train $tiny --out-dir "$tmp/run" --lr 1e-3 --final-lr-frac 0.1
@@ -61,7 +62,8 @@ expect "a limit of CPU time is a request to stop" 75 'request .SIGXCPU. at step 
 # repeated CODE NP SIGNALS: a run gets the signals in one step, and ends with CODE.
 repeated() {
     want=$1 np=$2; shift 2
-    hold "$tmp/repeated.log" rank=0,step=2,at=bwd $faulty --np $np $endless --out-dir "$tmp/repeated" --force || return 1
+    hold "$tmp/repeated.log" rank=0,step=2,at=bwd $faulty --np $np $endless --out-dir "$tmp/repeated" --force ||
+        return 1
     for signal in "$@"; do kill -$signal $pid; sleep 1.2; done
     release $want
 }

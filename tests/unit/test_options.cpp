@@ -82,7 +82,8 @@ const Sample samples[] = {
     {"np", "2"}, {"max-restarts", "0"}, {"elastic", ""}, {"reduce", "nccl"}, {"overlap", "off", "false"},
     {"graph", "off", "false"}, {"recompute", "2"}, {"audit-every", "0"}, {"timeout", "2.5"}, {"out-dir", "runs/\"x\""},
     {"eval-every", "11"}, {"eval-steps", "12"}, {"sample-every", "13"}, {"log-every", "14"}, {"save-every", "15"},
-    {"save-patience", "5"}, {"keep", "16"}, {"keep-every", "32"}, {"resume", "runs/y"}, {"force", ""}, {"dry-run", ""}, {"for", "8xh100"},
+    {"save-patience", "5"}, {"keep", "16"}, {"keep-every", "32"}, {"resume", "runs/y"}, {"force", ""},
+    {"dry-run", ""}, {"for", "8xh100"},
     {"verbose", ""}, {"system", "Be kind."}, {"prompt", "\u00c4 \n"}, {"temperature", "0"}, {"top-k", "40"},
     {"top-p", "0.9"}, {"max-tokens", "99"}};
 
