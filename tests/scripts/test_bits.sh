@@ -88,7 +88,7 @@ check "dies_at_4_ranks_ends_with_2" elastic
 # which names the odd one of three or more.
 flip=do=flip:12345
 cases <<END
-3 ranks refused ~ 2 ~ 1, 2, 4, 8 ~ $train --np 3 \$job --out-dir "$tmp/three"
+3 ranks refused ~ 2 ~ a power of 2 up to 8 ~ $train --np 3 \$job --out-dir "$tmp/three"
 a flipped bit in a gradient is found ~ 80 ~ ranks 1 and 0 computed micro-batch ~ \
     env LOCKSTEP_FAULT=rank=1,step=4,at=audit,$flip $train --np 2 \$job --out-dir "$tmp/flip2"
 the odd rank of four is named ~ 80 ~ rank 2 computed micro-batch ~ \
