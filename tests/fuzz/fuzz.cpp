@@ -312,8 +312,9 @@ void encoder(std::string_view in) {
 const Tokenizer bytes_as_tokens = tokenizer_byte();
 void samples_of(const Dataset& d) {
     int x[4], y[4];
-    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257);  // the first ones, then fewer
-    if (d.samples) d.sample(d.samples - 1, x, y, 50257);
+    double given[4];
+    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257, given);  // the first ones, then fewer
+    if (d.samples) d.sample(d.samples - 1, x, y, 50257, given);
 }
 void shard(const char* name) {
     const Shard one = open_token_file(file(name));
@@ -326,10 +327,11 @@ void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate&
     const Source source = find_texts(file(name));
     Text text = read_text(source, false, nothing);
     std::vector<char> tokens;
+    Given given = {{0, 1}};
     std::string note;
-    if (!source.is_masked()) encode_text(text, tokenizer, 2, &tokens, nothing);
+    if (!source.is_masked()) encode_text(text, tokenizer, 2, &tokens, &given, nothing);
     else if (chat.form || source.format == Format::pairs)
-        encode_conversations(&text, tokenizer, chat, T, &tokens, &note, nothing);
+        encode_conversations(&text, tokenizer, chat, T, &tokens, &given, &note, nothing);
 }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {
