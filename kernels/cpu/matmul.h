@@ -142,8 +142,9 @@ static void multiply(const Block& block, const Packed* others, int task) {
         size_t ahead = 0;
         for (int w = 0; w < lanes; w += own.unit, ahead = (ahead + fetched) % bytes) {
             const size_t ld = w < lying ? size_t(own.x.ld) : 0;
-            const Packed* mine = packed + size_t(w - lying) * depth;
-            if (ld > 0) mine = reinterpret_cast<const Packed*>(own.x.x + size_t(first + w) * ld);
+            const Packed* const mine =
+                ld > 0 ? reinterpret_cast<const Packed*>(own.x.x + size_t(first + w) * ld)
+                       : packed + size_t(w - lying) * depth;
             const Packed *const a = own.of_b ? theirs : mine, *const b = own.of_b ? mine : theirs;
             const int i = own.of_b ? o : first + w, j = own.of_b ? first + w : o,
                       rows = min(kRows, m.M - i);

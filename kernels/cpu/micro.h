@@ -127,15 +127,14 @@ static void micro_tile(float* tile, const float* before, const float* a, size_t 
     const auto advance = [&](int n) __attribute__((always_inline)) {
         a += n * kRows;
         b += n * kCols;
-        k -= n;
         for (const float*& row : third) row += n;
     };
-    for (; k >= 4; advance(4), next += 64) {
+    for (; k >= 4; k -= 4, advance(4), next += 64) {
         __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 4
         for (int u = 0; u < 4; u++) products(u);
     }
-    for (; k > 0; advance(1)) products(0);
+    for (; k > 0; k--, advance(1)) products(0);
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
