@@ -195,8 +195,9 @@ stage_build() {
 
 options() {         # of all runs; 32 M random tokens below 50257, as nanoGPT writes them: bytes 0 .. 195 only
     [ -z "${RUN_OPTIONS:-}" ] || { echo "$RUN_OPTIONS"; return; }
-    [ -s "$work/tokens.bin" ] || head -c 64000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$work/tokens.bin"
-    echo "--data $work/tokens.bin --vocab-size 50257"
+    tokens=$work/tokens.u16.bin
+    [ -s "$tokens" ] || head -c 64000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$tokens"
+    echo "--data $tokens --vocab-size 50257"
 }
 # Medians of a run: of the steps after the second, and of the GPU while it drew 80 % of the most power or more.
 column() {

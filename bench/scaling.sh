@@ -27,9 +27,9 @@ done
 # 50,257.
 sizes='1x64 2x1024'             # B x T
 if [ "${1:-}" = --no-124m ]; then sizes=; fi
-for i in 1 2 3 4 5 6 7 8; do tr 'a-z ' '\200-\231\000' <tests/golden/lines.txt; done >"$tmp/lines.bin"
+for i in 1 2 3 4 5 6 7 8; do tr 'a-z ' '\200-\231\000' <tests/golden/lines.txt; done >"$tmp/lines.u16.bin"
 for s in $sizes; do
-    ./train_gpt --np 2 --threads 1 --preset gpt2-124m --device cpu --dtype fp32 --data "$tmp/lines.bin" \
+    ./train_gpt --np 2 --threads 1 --preset gpt2-124m --device cpu --dtype fp32 --data "$tmp/lines.u16.bin" \
         --batch-size "${s%x*}" --seq-len "${s#*x}" \
         --total-batch-size $((2 * ${s%x*} * ${s#*x})) --replicas 2 --steps 5 --warmup-steps 2 $quiet \
         --out-dir "$tmp/$s" >"$tmp/log" 2>&1 || { cat "$tmp/log"; exit 1; }

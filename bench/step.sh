@@ -10,7 +10,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 median() { sort -n | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 # Random tokens below 50,176: both bytes of each are below 196.
-head -c 2000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$tmp/tokens.bin"
+head -c 2000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$tmp/tokens.u16.bin"
 [ -x build/bench/roofline ] || ninja build/bench/roofline >/dev/null
 
 # row NAME STEPS OPTION...: runs it in fp32 and bf16 and prints a row each.
@@ -43,11 +43,11 @@ echo '|---|---|---|---|---|---|---|---|'
 for what in ${*:-nano 64}; do
     case $what in
         nano) row nano 40 ;;
-        64) row '124M, B 4, T 64' 8 --preset gpt2-124m --data "$tmp/tokens.bin" --batch-size 4 --seq-len 64 \
+        64) row '124M, B 4, T 64' 8 --preset gpt2-124m --data "$tmp/tokens.u16.bin" --batch-size 4 --seq-len 64 \
             --total-batch-size 256 ;;
-        1024) row '124M, B 4, T 1024' 4 --preset gpt2-124m --data "$tmp/tokens.bin" --batch-size 4 --seq-len 1024 \
+        1024) row '124M, B 4, T 1024' 4 --preset gpt2-124m --data "$tmp/tokens.u16.bin" --batch-size 4 --seq-len 1024 \
             --total-batch-size 4096 ;;
-        recompute) row '124M, B 4, T 1024, `--recompute 1`' 4 --preset gpt2-124m --data "$tmp/tokens.bin" \
+        recompute) row '124M, B 4, T 1024, `--recompute 1`' 4 --preset gpt2-124m --data "$tmp/tokens.u16.bin" \
             --batch-size 4 --seq-len 1024 --total-batch-size 4096 --recompute 1 ;;
         *) echo "step.sh: got $what, want nano, 64, 1024 or recompute" >&2; exit 2 ;;
     esac

@@ -203,7 +203,8 @@ void checkpoints_destroy(Checkpoints* c);
 bool checkpoints_saved(const Checkpoints* c);
 
 // Returns whether to save after this step: a request asks for it, or with --save-every N the step
-// is a multiple of N or of --keep-every, or the last one. Before that it reports a save that has ended. Collective.
+// is a multiple of N or of --keep-every, or the last one. Before that it reports a save that has
+// ended. Collective.
 bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& stats, bool stop);
 // The step, whose save is under way or done, is the best so far: `best` names it when it is saved.
 void checkpoints_best(Checkpoints* c, int64_t step);

@@ -50,4 +50,13 @@ table() {
     grep . "$tmp/matmul.md" | diff "$tmp/got" -
 }
 check "the table of products is written into docs/performance.md" table
+for script in step gpu scaling; do      # the tokens that it makes, but fewer
+    work=$tmp tokens=$tmp/tokens.u16.bin
+    eval "$(sed -n 's/^.*\(head -c \)[0-9]*\( .dev.urandom .*\)/\1200000\2/p; /^for i in .*lines.u16.bin/p' \
+        bench/$script.sh)"
+    expect "the tokens of bench/$script.sh are read" 0 '^done ' $train --data "$tmp/*.u16.bin" --vocab-size 50257 \
+        --layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 8 --steps 1 \
+        --out-dir "$tmp/$script"
+    rm "$tmp"/*.u16.bin
+done
 summary

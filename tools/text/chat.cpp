@@ -22,8 +22,8 @@ constexpr Form kForms[] = {
 // Fields beside those of a form. Their kinds: 1 or true, or else 0 or false, trains a turn or a line; a turn alone, and
 // in a line is the user's own; refused unless empty, for what it says would be lost; says nothing of the tokens.
 enum Meaning { kTrains, kMasks, kTrainsTurn, kRefused, kHarmless };
-struct Fields { Meaning meaning; Words names; };
-const Fields kMeanings[] = {
+struct Meant { Meaning meaning; Words names; };
+const Meant kMeanings[] = {
     {kTrains, split("weight train training trainable")}, {kMasks, {"masked"}}, {kTrainsTurn, {"loss"}},
     {kRefused, split("mask loss_mask loss_scale train_detail training_detail tool_calls tool_call_id function_call "
                      "tools functions documents reasoning_content reasoning thinking chat_template_kwargs chosen "
