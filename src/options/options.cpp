@@ -30,14 +30,47 @@ const Words
     kLocal = split("device threads np max-restarts elastic timeout out-dir task perplexity stride "
                    "resume force dry-run for verbose");
 
-// The entries of the lists, as --help shows them.
+// A list of which an option chooses a row.
+struct Choice {
+    std::string option;
+    std::string Options::*chosen;       // the row's name
+    std::string names = {}, help = {};  // of all rows, as --help shows them
+    std::vector<std::pair<std::string, std::vector<Hyper>>> hyper = {};     // options of each row
+    void add(const std::string& name, const std::string& text, const std::vector<Hyper>& own) {
+        names += (names.empty() ? "" : "|") + name;
+        if (!text.empty()) help += (help.empty() ? "" : "; ") + name + ": " + text;
+        hyper.push_back({name, own});
+    }
+};
+
+const std::vector<Choice>& all_choices() {
+    static const std::vector<Choice> all = [] {
+        Choice schedules = {"schedule", &Options::schedule}, rules = {"optimizer", &Options::optimizer},
+               reductions = {"reduce", &Options::reduce};
+        for (const ScheduleInfo& s : all_schedules()) schedules.add(s.name, s.help, s.hyper);
+        for (const OptimizerInfo* i : all_optimizers()) rules.add(i->name, "", i->hyper);
+        for (const ReductionInfo* r : all_reductions()) reductions.add(r->name, r->help, r->hyper);
+        return std::vector{schedules, rules, reductions};
+    }();
+    return all;
+}
+const Choice& choice_of(const std::string& option) {
+    return *std::ranges::find(all_choices(), option, &Choice::option);
+}
+// Calls use(choice, row, hyper) for each option of each row.
+template <class F> void each_hyper(const F& use) {
+    for (const Choice& choice : all_choices())
+        for (const auto& [row, hyper] : choice.hyper)
+            for (const Hyper& h : hyper) use(choice, row, h);
+}
+
+// The entries of the lists of models and presets, as --help shows them.
 struct Lists {
-    std::string models, presets, optimizers, schedules, reductions, shapes, meetings;
+    std::string models, presets;
     std::map<std::string, std::string> aliases;         // other names of presets
     Lists() {
-        const auto add = [](std::string* list, const std::string& word,
-                            const char* separator = "|") {
-            *list += (list->empty() ? "" : separator) + word;
+        const auto add = [](std::string* list, const std::string& word) {
+            *list += (list->empty() ? "" : "|") + word;
         };
         for (const ModelInfo* m : all_models()) {
             add(&models, m->name);
@@ -45,16 +78,6 @@ struct Lists {
                 add(&presets, p.name);
                 for (const std::string& alias : split(p.aliases)) aliases[alias] = p.name;
             }
-        }
-        for (const OptimizerInfo* o : all_optimizers()) add(&optimizers, o->name);
-        for (const ScheduleInfo& s : all_schedules()) {
-            add(&schedules, s.name);
-            add(&shapes, s.name + " " + s.help, ", ");
-        }
-        shapes.insert(0, "after warm-up: ");
-        for (const ReductionInfo* r : all_reductions()) {
-            add(&reductions, r->name);
-            add(&meetings, format("%s: %s", r->name, r->help), "; ");
         }
     }
 };
@@ -154,11 +177,11 @@ std::vector<Option> option_table(Options* o) {
          "gradient-accumulation-steps -d", kContext},
         {"replicas", "N", "a power of two; the most ranks the run can use", &o->replicas, "",
          kContext},
-        {"optimizer", lists.optimizers, "how gradients change the weights", &o->optimizer},
+        {"optimizer", choice_of("optimizer").names, "how gradients change the weights", &o->optimizer},
         {"lr", "X",
          "peak learning rate; with --init by default 3e-5, below 768 channels 3e-5 x 768 / channels; of sgd "
          "100 times that", &o->lr, "learning-rate -l", kPositive},
-        {"schedule", lists.schedules, lists.shapes.c_str(), &o->schedule, "decay-lr -k"},
+        {"schedule", choice_of("schedule").names, choice_of("schedule").help.c_str(), &o->schedule, "decay-lr -k"},
         {"warmup-steps", "N", "unless given at most a tenth of --steps", &o->warmup_steps,
          "warmup-iters -u"},
         {"final-lr-frac", "X", "last rate / --lr", &o->final_lr_frac, "min-lr -q",
@@ -167,17 +190,11 @@ std::vector<Option> option_table(Options* o) {
          "max-grad-norm"},
         {"seed", "N", "of weights, data order, dropout and samples", &o->seed},
     });
-    const auto add_hyper = [&](const std::vector<Hyper>& hyper, const std::string* chosen,
-                               const std::string& owner) {
-        for (const Hyper& h : hyper) {
-            double* const value = &o->hyper.try_emplace(h.option, NAN).first->second;
-            add("Optimisation", {{h.option, "X", h.help, value, h.elsewhere, h.limits}}, chosen,
-                owner);
-        }
-    };
-    for (const ScheduleInfo& s : all_schedules()) add_hyper(s.hyper, &o->schedule, s.name);
-    for (const OptimizerInfo* i : all_optimizers()) add_hyper(i->hyper, &o->optimizer, i->name);
-    for (const ReductionInfo* r : all_reductions()) add_hyper(r->hyper, &o->reduce, r->name);
+    each_hyper([&](const Choice& choice, const std::string& row, const Hyper& h) {
+        double* const value = &o->hyper.try_emplace(h.option, NAN).first->second;
+        add("Optimisation", {{h.option, "X", h.help, value, h.elsewhere, h.limits}},
+            &(o->*choice.chosen), row);
+    });
     add("System", {
         {"device", "auto|cpu|gpu", "auto: a GPU if one answers", &o->device},
         {"dtype", "auto|fp32|bf16", "auto: that of the run, for a new one bf16 where it is fast",
@@ -190,7 +207,7 @@ std::vector<Option> option_table(Options* o) {
         {"max-restarts", "N", "with --np: from the newest checkpoint after a rank was lost",
          &o->max_restarts},
         {"elastic", "", "with --np: after two failures in a row half as many ranks", &o->elastic},
-        {"reduce", lists.reductions, lists.meetings.c_str(), &o->reduce},
+        {"reduce", choice_of("reduce").names, choice_of("reduce").help.c_str(), &o->reduce},
         {"overlap", "on|off", "reduce during backward; not given: off on the cores of one host",
          &o->overlap},
         {"graph", "on|off", "a GPU replays its step as one CUDA graph", &o->graph},
@@ -389,13 +406,14 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
 void resolve_options(Options* o, bool gpu) {
     const auto& [model, chosen] = choose_model(o, gpu);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o->optimizer))];
-    const ScheduleInfo& schedule =
-        *std::ranges::find(all_schedules(), o->schedule, &ScheduleInfo::name);
+    Words chosen_rows;
+    for (const Choice& choice : all_choices())
+        chosen_rows.push_back("--" + choice.option + " " + o->*choice.chosen);
     const std::vector<Option> options = option_table(o);
     for (const std::string& name : o->given)
         if (!find_option(options, name).applies())
-            die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(),
-                model->name, optimizer.name, schedule.name.c_str(), o->reduce.c_str());
+            die(kExitUsage, "--%s: is no option of %s with %s", name.c_str(), model->name,
+                join(chosen_rows, ", ").c_str());
     Words set_by_preset;
     o->vocabulary = o->init.empty() ? chosen.vocabulary : 0;
     const Words preset = split(chosen.options);
@@ -420,10 +438,11 @@ void resolve_options(Options* o, bool gpu) {
     resolve_lora(o);
     if (contains(set_by_preset, "warmup-steps"))
         o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
-    for (const auto* list : {&optimizer.hyper, &schedule.hyper, &find_reduction(o->reduce).hyper})
-        for (const Hyper& h : *list)
-            if (double& value = o->hyper[h.option]; std::isnan(value))
-                value = h.with_init > 0 && !o->init.empty() ? h.with_init : h.value;
+    each_hyper([&](const Choice& choice, const std::string& row, const Hyper& h) {
+        double& value = o->hyper[h.option];
+        if (row != o->*choice.chosen || !std::isnan(value)) return;
+        value = h.with_init > 0 && !o->init.empty() ? h.with_init : h.value;
+    });
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride || !o->task.empty())
         die(kExitUsage, "--task, --perplexity, --stride: want eval OUT with them");
