@@ -162,9 +162,7 @@ template <class F> INLINE void store(F* p, Vec x, int n) {
     return n >= kWidth ? store(p, x) : store_some(p, x, n);
 }
 template <class F> INLINE Vec load(const F* p, int n, float fill) {
-    Vec x = load(p, n);
-    for (int i = n; i < kWidth; i++) x[i] = fill;
-    return x;
+    return lane_numbers() < float(n) ? load(p, n) : broadcast(fill);
 }
 
 // across joins all lanes to one number: each time the upper
