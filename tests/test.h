@@ -1,9 +1,8 @@
 // test.h -- what every test uses: TEST, the EXPECTs, a folder, and summary lines that tests/run counts.
 //
 //     TEST(name) { EXPECT(x > 3, "x is %d", x); EXPECT_EQ(f(x), 4); }
-//     int main(int argc, char** argv) { return run_tests(argc, argv); }
 //
-// A program runs its TESTs in order (or those whose names contain an argument), prints one line for each and exits 1 if
+// tests/main.cpp has main, unless a test has its own. A program runs its TESTs in order (or those whose names contain an argument), prints one line for each and exits 1 if
 // any failed. SKIP("reason") ends a test without a verdict.
 #pragma once
 #include <atomic>

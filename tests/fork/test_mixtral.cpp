@@ -49,5 +49,3 @@ TEST(loss_and_gradients_of_transformers) {
     });
     EXPECT(bool(text), "mixtral.txt is too short");
 }
-
-int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -242,5 +242,3 @@ TEST(no_rows) {
         EXPECT(x.host() == before && f.host() == want && g.host() == want, "norm_heads_backward");
     }
 }
-
-int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -106,5 +106,3 @@ TEST(no_elements) {
     add_scaled(x.at, x.at, 2, x.at, 0);
     for (const float value : x.host()) EXPECT(std::isnan(value), "something is written");
 }
-
-int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -133,5 +133,3 @@ TEST(no_rows) {
     lstm_cell_backward(x.at, f.at, y.at, y.at, g.at, g.at, 0, 8);
     EXPECT(x.host() == before && y.host() == before && f.host() == before && g.host() == before, "it is written");
 }
-
-int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -335,5 +335,3 @@ EACH_MODEL(of_equal_logits_the_smaller_id) {
     generate(&f.model, &text, 2, {.top_k = 1}, [](int) { return true; });
     EXPECT(text == (std::vector<int>{5, 0, 0}), "got %d, %d", text[1], text[2]);
 }
-
-int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -86,5 +86,3 @@ TEST(adafactor) {
         expect_matrix(adafactor_info, BACKEND::adafactor_matrix, rows, cols, shape.used, 0, 0.1f, 1e-5, formula);
     }
 }
-
-int main(int argc, char** argv) { return run_tests(argc, argv); }
