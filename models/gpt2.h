@@ -80,7 +80,7 @@ inline const ModelInfo gpt2_info = {
     .dropouts = {"resid_pdrop", "embd_pdrop", "attn_pdrop"},
     .presets = gpt2_presets,
     .gpu_preset = "gpt2-124m",
-    .cuda = true,
+    .cuda = any_shape,
     .check = [](Shape& c) {
         const int unit = 8 * c.NH;
         if (c.C % unit == 0 && c.C / unit <= 16) return std::string();
@@ -98,5 +98,5 @@ inline const ModelInfo gpt2_info = {
         return format("%d layers x %d heads x %d channels", c.L, c.NH, c.C);
     },
     .head_size = [](const Shape& c) { return c.C / c.NH; },
-    .gguf = true,
+    .recompute = 3,
 };

@@ -186,10 +186,11 @@ void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind 
 
 void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared,
                              const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
-                             floatX* out, const floatX* inp) {
+                             floatX* out, const floatX* inp, const OnQkv& own) {
     const Attention attention = attention_of(m, pass, shared);
     const int N = pass.N(), maxT = m->shape.T;
     linear_forward(a.qkv, inp, w.qkvw, w.qkvb, N);
+    if (own) own(a.qkv);
     if (w.qnormw) norm_heads_forward(a.qkv, head_norm_of(m, a, w), attention);
     rotate_heads(a.qkv, shared.rotary, pass.first, false, attention);
     if (pass.cache) {
@@ -205,7 +206,7 @@ void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShare
 void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared,
                               const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
                               const LlamaAttentionTensors<float*>& d, floatX* dinp,
-                              const floatX* dout, const floatX* inp) {
+                              const floatX* dout, const floatX* inp, const OnQkv& own_backward) {
     const Attention attention = attention_of(m, pass, shared);
     const int N = pass.N();
     const bool acc = pass.accumulate;
@@ -215,6 +216,7 @@ void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& sha
     if (w.qnormw)
         norm_heads_backward(shared.dqkv, d.qnormw, d.knormw, shared.dnorms, head_norm_of(m, a, w),
                             attention, acc);
+    if (own_backward) own_backward(shared.dqkv);
     linear_backward(dinp, d.qkvw, d.qkvb, shared.dqkv, inp, w.qkvw, N, acc);
 }
 

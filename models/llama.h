@@ -100,10 +100,11 @@ inline const std::vector<ShapeKey> kLlamaKeys = {
 std::vector<Preset> llama_presets(), qwen2_presets(), qwen3_presets();      // models.cpp
 
 // Returns the declaration of one kind. Its first preset is the default on a CPU; gpu_preset is the
-// default on a GPU.
+// default on a GPU. recompute: 3 if llama.cpp computes the model.
 template <LlamaKind kKind>
 ModelInfo llama_family(const char* name, const char* title, const char* architecture,
-                       std::vector<Preset> (*presets)(), const char* gpu_preset) {
+                       std::vector<Preset> (*presets)(), const char* gpu_preset,
+                       int recompute = 0) {
     return {
         .name = name,
         .title = title,
@@ -113,13 +114,13 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .dropouts = {},
         .presets = presets,
         .gpu_preset = gpu_preset,
-        .cuda = true,
+        .cuda = any_shape,
         .check = [](Shape& c) { return llama_check(c, kKind); },
         .tensors = [](const Shape& c) { return llama_tensors(c, kKind); },
         .flops_per_token = llama_flops,
         .text = llama_text,
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
-        .gguf = true,
+        .recompute = recompute,
         .test_shape = kKind.bias ? "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 "
                                    "rope-high 3 rope-context 64"
                                  : "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 "
@@ -129,11 +130,11 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
 
 inline const ModelInfo
     llama_info = llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", llama_presets,
-                                      "llama-124m"),
+                                      "llama-124m", 3),
     qwen2_info = llama_family<kQwen2>("qwen2", "Qwen2", "Qwen2ForCausalLM", qwen2_presets,
-                                      "qwen2.5-0.5b"),
+                                      "qwen2.5-0.5b", 3),
     qwen3_info = llama_family<kQwen3>("qwen3", "Qwen3", "Qwen3ForCausalLM", qwen3_presets,
-                                      "qwen3-0.6b");
+                                      "qwen3-0.6b", 3);
 
 // Reads the keys of config.json that all kinds have. kExitBadContent for keys that are not
 // supported here. It is in tools/text/llama_reader.cpp.

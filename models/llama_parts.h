@@ -100,17 +100,22 @@ void llama_place_attention(const Model* m, LlamaAttention* a, LlamaKind kind, Ke
     keep(a->lse, N * c.NH);
 }
 
-// out = o(attention(rotate(qkv(inp))))
+// A model's own function of qkv (N,heads,HS), or of its gradient, in place.
+using OnQkv = std::function<void(floatX* qkv)>;
+
+// out = o(attention(rotate(norm(own(qkv(inp))))))
 //   inp, out (N,C); l: the block's number, for the cache (L,2,NK,maxT,HS)
 void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared,
                              const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
-                             floatX* out, const floatX* inp);
+                             floatX* out, const floatX* inp, const OnQkv& own = {});
 // Computes d, the gradients of the tensors, and dinp (N,C) from dout (N,C). inp: the same as in
-// forward.
+// forward. own_backward: replaces the gradient of what `own` returned by that of what it got. qkv
+// holds neither of these any more, so the model keeps what this needs.
 void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared,
                               const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
                               const LlamaAttentionTensors<float*>& d, floatX* dinp,
-                              const floatX* dout, const floatX* inp);
+                              const floatX* dout, const floatX* inp,
+                              const OnQkv& own_backward = {});
 size_t llama_cache_bytes(const Shape& shape);
 
 }  // namespace BACKEND

@@ -47,7 +47,7 @@ inline const ModelInfo lstm_info = {
     .dropouts = {"dropout"},
     .presets = lstm_presets,
     .gpu_preset = "lstm-small",
-    .cuda = true,
+    .cuda = any_shape,
     .check = [](Shape& c) {
         return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : "";
     },

@@ -23,6 +23,13 @@ static const ModelKind* find_kind(const ModelInfo* info) {
     CHECK(false, "model %s is not in models/list", info->name);
 }
 
+static LossRule* find_rule(const LossInfo* info) {
+#define X(name) if (info == &name##_info) return name##_rule;
+    LOSSES(X)
+#undef X
+    CHECK(false, "loss %s is not in models/losses/list", info->name);
+}
+
 Dropout dropout(const Model* m, const Pass& pass, int site) {
     const float rate = pass.state ? m->shape.dropout : 0;
     return {rate, uint32_t(kRandomDropout + site), pass.micro_batch, pass.state};
@@ -38,10 +45,12 @@ const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, cons
 // -------------------------------------------------------------------------- memory: one allocation
 
 void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu) {
-    if (on_gpu && !info.cuda)
-        die(kExitUsage, "--device: got gpu, but %s has no CUDA kernels; take --device cpu",
-            info.name);
-    if (on_gpu && shape.C > kGpuChannels)
+    if (!on_gpu) return;
+    const std::string lacking = info.cuda ? info.cuda(shape) : "any shape";
+    if (!lacking.empty())
+        die(kExitUsage, "--device: got gpu, but %s has no CUDA kernels for %s; take --device cpu",
+            info.name, lacking.c_str());
+    if (shape.C > kGpuChannels)
         die(kExitUsage,
             "--channels: got %d, want at most %d on a GPU; take fewer, or --device cpu", shape.C,
             kGpuChannels);
@@ -65,7 +74,10 @@ static void place_arrays(Model* m) {
     place(m->loss, 1);
     place(m->tokens, N);
     place(m->targets, N);
-    if (m->training) place(m->dhidden, N * m->shape.C);
+    if (m->training) {
+        place(m->dhidden, N * m->shape.C);
+        place(m->loss_memory, m->chosen_loss.info->memory * m->chunk);
+    }
     if (m->trained.freezes()) {
         size_t widest = 0, vectors = 0;
         for (const TensorSpec& t : m->arena.tensors) {
@@ -81,15 +93,13 @@ static void place_arrays(Model* m) {
 }
 
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute,
-                 bool training, bool on_gpu, const Trained& trained) {
+                 bool training, bool on_gpu, const Trained& trained, const ChosenLoss& loss) {
     check_device(*info, shape, on_gpu);
-    const ModelKind* const kind = find_kind(info);
-    CHECK(!kind->logits == !kind->dlogits, "%s: logits without dlogits, or the reverse",
-          info->name);
     CHECK(info->measures.size() <= kMeasures, "%s: more than %zu measures", info->name, kMeasures);
-    Model m = {.kind = kind, .shape = shape, .B = B, .T = T, .recompute = recompute,
+    Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute,
                .training = training, .chunk = logits_chunk(B * T, shape.Vp, on_gpu),
                .arena = arena_layout(info->tensors(shape))};
+    m.chosen_loss = loss;
     m.trained = trained.freezes() ? trained : Trained{m.arena};
     place_arrays(&m);
     return m;
@@ -105,8 +115,9 @@ static std::vector<uint64_t> table_hashes(const Model& m) {
 }
 
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute,
-                  floatX* weights, bool training, const Trained& trained, floatX* frozen) {
-    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, trained);
+                  floatX* weights, bool training, const Trained& trained, floatX* frozen,
+                  const ChosenLoss& loss) {
+    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, trained, loss);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
     m->all_weights = weights;
@@ -150,10 +161,17 @@ void model_set_gradients(Model* m, float* grads) {
 
 // ---------------------------------------------------------------------------------------- the head
 
-// Computes m->logits of n rows of hidden states (n,C).
-static void logits_of(Model* m, const floatX* hidden, int n) {
+void run_loss(Model* m, const LossRows& rows) {
+    if (!rows.losses) return;
+    (rows.backward ? find_rule(m->chosen_loss.info) : cross_entropy_rule)(rows);
+}
+
+// Computes m->logits of n rows of hidden states (n,C), and of them what LossRows says.
+static void logits_of(Model* m, const floatX* hidden, float* losses, const int* targets, int n,
+                      bool backward) {
     matmul_forward(m->logits, hidden, m->weights[0], nullptr, n, m->shape.C, m->shape.Vp);
-    if (m->kind->logits) m->kind->logits(m, m->logits, n);
+    m->kind->loss(m, {m->logits, losses, targets, n, m->shape.V, m->shape.Vp, backward,
+                      m->loss_memory, m->chosen_loss.hyper.data()});
 }
 
 // Computes logits and losses, a chunk of rows at a time. If dhidden is not null, it also computes
@@ -163,11 +181,8 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
     for (int row = 0; row < N; row += m->chunk) {
         const int n = std::min(m->chunk, N - row);
         const floatX* const inp = hidden + size_t(row) * C;
-        logits_of(m, inp, n);
-        classifier(m->losses + row, m->logits, m->targets + row, n, m->shape.V, Vp,
-                   dhidden != nullptr);
+        logits_of(m, inp, m->losses + row, m->targets + row, n, dhidden != nullptr);
         if (!dhidden) continue;
-        if (m->kind->dlogits) m->kind->dlogits(m, m->logits, n);
         matmul_backward_input(dhidden + size_t(row) * C, m->logits, m->weights[0], n, C, Vp);
         if (m->grads[0])            // else the head is frozen
             matmul_backward_params(m->grads[0], nullptr, m->logits, inp, n, C, Vp,
@@ -177,7 +192,8 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
 
 static const floatX* forward(Model* m, const Pass& pass, const int* tokens, const int* targets) {
     const size_t bytes = pass.N() * sizeof(int);
-    CHECK(pass.N() <= m->B * m->T, "%d tokens, room for %d", pass.N(), m->B * m->T);
+    CHECK(pass.B <= m->B && pass.T <= m->T, "%d sequences of %d tokens, room for %d of %d", pass.B,
+          pass.T, m->B, m->T);
     copy_to_device(m->tokens, tokens, bytes);
     if (targets) copy_to_device(m->targets, targets, bytes);
     return m->kind->forward(m, pass);
@@ -240,7 +256,7 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
                          float* logits) {
     const Pass pass = {.B = 1, .T = n, .cache = cache, .first = first};
     const floatX* const hidden = forward(m, pass, tokens, nullptr);
-    logits_of(m, hidden + size_t(n - 1) * m->shape.C, 1);
+    logits_of(m, hidden + size_t(n - 1) * m->shape.C, nullptr, nullptr, 1, false);
     std::vector<floatX> row(m->shape.V);
     copy_to_host(row.data(), m->logits, row.size() * sizeof(floatX));
     load_floats(logits, row.data(), row.size());

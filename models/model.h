@@ -4,12 +4,13 @@
 // A model is NAME.h with its declaration (shape.h), NAME.cpp and a line in models/list. NAME.cpp
 // defines `extern const ModelKind NAME_kind` in namespace BACKEND. A model of another one's family
 // needs no files: the family's header declares it, and the family's source defines its kind.
-// model.cpp has what all models share: memory, and the head with its loss. use.h declares what is
-// done with a model beside training.
+// model.cpp has what all models share: memory, and the head. losses/loss.h has the loss of training.
+// use.h declares what is done with a model beside training.
 #pragma once
 #include <any>
 #include <functional>
 #include "kernels/kernels.h"
+#include "models/losses/loss.h"
 #include "models/shape.h"
 
 namespace BACKEND {
@@ -45,8 +46,12 @@ struct PassResult {
 
 struct Model;
 
+// Does what `rows` asks for, by the run's loss. Without `backward` that is the cross entropy.
+void run_loss(Model* m, const LossRows& rows);
+
 struct ModelKind {
-    // Lays out the arrays for passes of m->B x m->T tokens. Those of backward exist if m->training.
+    // Lays out the arrays for passes of at most m->B sequences of at most m->T tokens. Those of
+    // backward exist if m->training.
     void (*plan)(Model* m, Layout& place);
     // Computes the hidden states (N,C) for the head from m->tokens. Keeps what backward needs.
     const floatX* (*forward)(Model* m, const Pass& pass);
@@ -55,11 +60,10 @@ struct ModelKind {
     void (*backward)(Model* m, const Pass& pass, floatX* dhidden);
     // Returns the bytes of the cache for one sequence.
     size_t (*cache_bytes)(const Shape& shape);
-    // Null, or a function after the head's product: logits() changes n rows of logits (n,Vp) in
-    // place, and dlogits(), called next for the same rows, replaces the gradient of its result by
-    // that of its input. The model itself keeps what dlogits needs, in an array of m->chunk rows.
-    void (*logits)(Model* m, floatX* logits, int n) = nullptr;
-    void (*dlogits)(Model* m, floatX* dlogits, int n) = nullptr;
+    // What follows the head's product. A model's own function may change the logits in place, for
+    // scores and samples, too; then it calls run_loss; and if rows.backward is set, it replaces the
+    // gradient of the changed logits by that of the head's.
+    void (*loss)(Model* m, const LossRows& rows) = run_loss;
 };
 
 // A tensor of the table as forward and backward use it. It converts to its pointer.
@@ -74,7 +78,7 @@ struct Weight {
 struct Model {
     const ModelKind* kind = nullptr;
     Shape shape;
-    int B, T;                           // the largest batch that the arrays have room for
+    int B, T;                           // the arrays have room for B sequences of T tokens
     int recompute;                      // 0 to 3: how much backward computes again; changes no bit
     bool training;                      // there are arrays for backward
     int chunk;                          // rows of logits that are computed at a time
@@ -87,6 +91,8 @@ struct Model {
     floatX* logits = nullptr;           // (chunk,Vp)
     float* losses = nullptr;            // (N)
     double* loss = nullptr;             // (1)  sum of the losses, in order
+    ChosenLoss chosen_loss = {};        // what training minimises
+    float* loss_memory = nullptr;       // (LossInfo::memory,chunk)
     int *tokens = nullptr, *targets = nullptr;      // (N)
     floatX* dhidden = nullptr;          // (N,C)
     void* memory = nullptr;             // the allocation that holds all arrays
@@ -119,7 +125,7 @@ const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, cons
 // frozen, its weights; then *m has to stay where it is.
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute,
                   floatX* weights, bool training, const Trained& trained = {},
-                  floatX* frozen = nullptr);
+                  floatX* frozen = nullptr, const ChosenLoss& loss = {});
 void model_destroy(Model* m);
 // Sets where passes write gradients, laid out as m->trained.
 void model_set_gradients(Model* m, float* grads);

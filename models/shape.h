@@ -72,7 +72,17 @@ struct Preset { const char *name, *aliases; std::string options; int vocabulary 
 // tools call it.
 using ConfigReader = void (*)(const Json& config, Shape* shape, const char* what);
 
+// A number that a training pass computes beside the loss. metrics.jsonl and the console show its
+// mean over the step's micro-batches.
+struct Measure {
+    const char* name;               // "aux_loss"
+    // Null, or its weight in what backward differentiates: a pass of N tokens has the gradient of
+    // loss + weight N measure. tests/models/test_model.cpp checks that.
+    float (*weight)(const Shape& shape) = nullptr;
+};
 constexpr size_t kMeasures = 4;                     // the most measures that a model may have
+
+inline std::string any_shape(const Shape&) { return ""; }       // for ModelInfo::cuda
 
 struct ModelInfo {
     const char *name, *title;       // name: for --model, models/list and config.json's model_type
@@ -83,7 +93,9 @@ struct ModelInfo {
     std::vector<const char*> dropouts;
     std::vector<Preset> (*presets)();       // the first is the default on a CPU
     const char* gpu_preset;         // the default on a GPU
-    bool cuda;                      // its operations run on GPUs; false: --device gpu is refused
+    // Returns "", or what of the shape has no CUDA kernel, "--window 64": --device gpu is then
+    // refused. Null: the model has none.
+    std::string (*cuda)(const Shape& shape);
     // Sets numbers that are 0 and follow from others. Returns "", or an error: "--heads: got ...".
     std::string (*check)(Shape& shape);
     // Returns every tensor once, in memory order. The first is the head's weight (Vp,C), or
@@ -94,10 +106,8 @@ struct ModelInfo {
     std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
     // Returns the head size of attention; null: the model has no attention.
     int (*head_size)(const Shape& shape) = nullptr;
-    bool gguf = false;              // GGUF has this architecture, under the same name
-    // Names of numbers that a training pass computes beside the loss, such as "aux_loss".
-    // metrics.jsonl and the console show their mean over the step's micro-batches.
-    std::vector<const char*> measures = {};
+    int recompute = 0;              // the highest level of --recompute that saves memory
+    std::vector<Measure> measures = {};
     // Options for the tests of all models, written as in a preset: "mlp-size 24". The tests set 2
     // layers, 2 heads, 16 channels, 12 positions and 19 tokens; keys that are not named get their
     // smallest value. Small values make a test fast, but every operation must have an effect. If

@@ -16,13 +16,14 @@ struct SamplingParams {
 
 namespace BACKEND {
 
-// kExitUsage for a model that the device cannot run.
+// kExitUsage for a model that the device cannot run. on_gpu: whether it is a GPU.
 void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGpu);
 
 // Returns a model without memory, whose sizes are those that it has on a GPU or a CPU. B, T: the
-// largest batch. trained: what it trains; {}: its table.
+// largest batch. trained: what it trains; {}: its table. loss: of training.
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute,
-                 bool training, bool on_gpu, const Trained& trained = {});
+                 bool training, bool on_gpu, const Trained& trained = {},
+                 const ChosenLoss& loss = {});
 
 // Returns the name of a frozen tensor that has changed in memory since model_create, or "".
 std::string changed_frozen_tensor(const Model& m);

@@ -78,10 +78,10 @@ void executor_wait(Executor* e, int64_t step) {
 std::vector<std::pair<const char*, double>> mean_measures(const ModelInfo& info,
                                                           const std::vector<PassResult>& results) {
     std::vector<std::pair<const char*, double>> means;
-    for (const char* const name : info.measures) {
+    for (const Measure& measure : info.measures) {
         double sum = 0;
         for (const PassResult& r : results) sum += r.measures[means.size()];
-        means.push_back({name, plain(sum / double(results.size()))});
+        means.push_back({measure.name, plain(sum / double(results.size()))});
     }
     return means;
 }

@@ -20,7 +20,7 @@ namespace {
 // depend on it from the first step on. It takes those of three lists:
 const Words
     // The bits differ from this step on, and `changed` says so. The hyperparameters count, too.
-    kTuned = split("steps lr schedule warmup-steps final-lr-frac grad-clip reduce"),
+    kTuned = split("steps lr schedule loss warmup-steps final-lr-frac grad-clip reduce"),
     // They say when to evaluate, save or print, or where the data are, which are compared by their
     // hash.
     kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps "
@@ -46,11 +46,12 @@ struct Choice {
 const std::vector<Choice>& all_choices() {
     static const std::vector<Choice> all = [] {
         Choice schedules = {"schedule", &Options::schedule}, rules = {"optimizer", &Options::optimizer},
-               reductions = {"reduce", &Options::reduce};
+               losses = {"loss", &Options::loss}, reductions = {"reduce", &Options::reduce};
         for (const ScheduleInfo& s : all_schedules()) schedules.add(s.name, s.help, s.hyper);
         for (const OptimizerInfo* i : all_optimizers()) rules.add(i->name, "", i->hyper);
+        for (const LossInfo* l : all_losses()) losses.add(l->name, l->help, l->hyper);
         for (const ReductionInfo* r : all_reductions()) reductions.add(r->name, r->help, r->hyper);
-        return std::vector{schedules, rules, reductions};
+        return std::vector{schedules, rules, losses, reductions};
     }();
     return all;
 }
@@ -101,7 +102,8 @@ const Option& find_option(const std::vector<Option>& options, const std::string&
 }  // namespace
 
 // Returns all options, whose values are in *o. Models that have the same option share a row, with
-// the limits and the help of the first of them; likewise optimizers, schedules and reductions. An
+// the limits and the help of the first of them; likewise schedules, optimizers, losses and
+// reductions. An
 // option has one value, so it must not be in two of these lists, nor have the name of an option of
 // all runs.
 std::vector<Option> option_table(Options* o) {
@@ -178,6 +180,7 @@ std::vector<Option> option_table(Options* o) {
         {"replicas", "N", "a power of two; the most ranks the run can use", &o->replicas, "",
          kContext},
         {"optimizer", choice_of("optimizer").names, "how gradients change the weights", &o->optimizer},
+        {"loss", choice_of("loss").names, choice_of("loss").help.c_str(), &o->loss},
         {"lr", "X",
          "peak learning rate; with --init by default 3e-5, below 768 channels 3e-5 x 768 / channels; of sgd "
          "100 times that", &o->lr, "learning-rate -l", kPositive},
@@ -406,14 +409,15 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
 void resolve_options(Options* o, bool gpu) {
     const auto& [model, chosen] = choose_model(o, gpu);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o->optimizer))];
-    Words chosen_rows;
-    for (const Choice& choice : all_choices())
-        chosen_rows.push_back("--" + choice.option + " " + o->*choice.chosen);
     const std::vector<Option> options = option_table(o);
-    for (const std::string& name : o->given)
-        if (!find_option(options, name).applies())
-            die(kExitUsage, "--%s: is no option of %s with %s", name.c_str(), model->name,
-                join(chosen_rows, ", ").c_str());
+    for (const std::string& name : o->given) {
+        const Option& option = find_option(options, name);
+        if (option.applies()) continue;
+        const OptionTarget chosen = const_cast<std::string*>(option.chosen);
+        const char* const by = std::ranges::find(options, chosen, &Option::to)->name.c_str();
+        die(kExitUsage, "--%s: is no option of --%s %s; want --%s %s with it", name.c_str(), by,
+            option.chosen->c_str(), by, join(option.owners, "|").c_str());
+    }
     Words set_by_preset;
     o->vocabulary = o->init.empty() ? chosen.vocabulary : 0;
     const Words preset = split(chosen.options);
@@ -436,6 +440,10 @@ void resolve_options(Options* o, bool gpu) {
                 format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
     }
     resolve_lora(o);
+    if (o->recompute > model->recompute && o->is_given("recompute"))
+        refuse_option(*o, "recompute",
+                      format("at most %d, the levels of %s", model->recompute, model->name));
+    o->recompute = std::min(o->recompute, model->recompute);
     if (contains(set_by_preset, "warmup-steps"))
         o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     each_hyper([&](const Choice& choice, const std::string& row, const Hyper& h) {
@@ -472,6 +480,11 @@ std::vector<double> hyper_values(const Options& options, const std::vector<Hyper
                                                                                : set->second);
     }
     return values;
+}
+
+ChosenLoss loss_of(const Options& options) {
+    const LossInfo& loss = find_loss(options.loss);
+    return {&loss, hyper_values(options, loss.hyper)};
 }
 
 std::string options_to_json(const Options& options) {

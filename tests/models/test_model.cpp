@@ -35,19 +35,38 @@ struct Fixture : Trial {
     uint32_t micro_batch = 0;
     std::string unwritten;          // by the last backward: what PassResult says
 
-    Fixture(const ModelInfo& info, const Shape& shape, int B, int T, int recompute = 0)
-        : Trial(info, shape, B, T, large_weights(info, shape), recompute) {
+    std::vector<Measure> of_pass;
+    PassResult last;
+
+    Fixture(const ModelInfo& info, const Shape& shape, int B, int T, int recompute = 0, const ChosenLoss& loss = {},
+            bool training = true)
+        : Trial(info, shape, B, T, large_weights(info, shape), recompute, {}, nullptr, loss, training),
+          of_pass(info.measures) {
         model.documents.begin = tokens[tokens.size() / 2];
     }
+    // Returns what the pass differentiates: the loss and the weighted measures.
     double backward(bool accumulate = false, const OnTensors& ready = [](int, int) {}) {
         copy_to_device(state.at, &host_state, sizeof host_state);
-        const PassResult got = Trial::backward({.B = 0, .T = 0, .accumulate = accumulate, .state = state.at,
-                                                .micro_batch = micro_batch, .ready = ready});
-        unwritten = got.unwritten ? tensor_at(model.trained, model.trained.n - got.unwritten).name : "";
-        return got.loss;
+        last = Trial::backward({.B = 0, .T = 0, .accumulate = accumulate, .state = state.at,
+                                .micro_batch = micro_batch, .ready = ready});
+        unwritten = last.unwritten ? tensor_at(model.trained, model.trained.n - last.unwritten).name : "";
+        double sum = last.loss;
+        for (size_t i = 0; i < of_pass.size(); i++)
+            if (of_pass[i].weight) sum += double(of_pass[i].weight(model.shape)) * last.measures[i] * model.B * model.T;
+        return sum;
     }
     double loss() { return model_loss(&model, tokens.data(), targets.data(), model.B, model.T, nullptr); }
 };
+
+// Each loss of the list, with options that make every term matter.
+std::vector<ChosenLoss> each_loss() {
+    std::vector<ChosenLoss> all;
+    for (const LossInfo* info : all_losses()) {
+        all.push_back({info});
+        for (const Hyper& h : info->hyper) all.back().hyper.push_back(h.limits.hold(0.5) ? 0.5 : h.value);
+    }
+    return all;
+}
 
 }  // namespace
 
@@ -62,10 +81,10 @@ EACH_MODEL(declarations) {
     EXPECT(find_model(info.name) == &info, "it is not found by its name");
     const std::vector<TensorSpec> tensors = info.tensors(shape);
     EXPECT(tensors[0].rows == size_t(shape.Vp) && tensors[0].cols == size_t(shape.C), "the head");
-    for (const std::string name : info.measures)        // they stand beside these in metrics.jsonl
+    for (const auto& [measure, weight] : info.measures)     // they stand beside these in metrics.jsonl
         for (const char* taken : {"event", "step", "loss", "lr", "grad_norm", "step_ms", "tok_s", "tokens", "mfu",
                                   "compute_ms", "comm_ms", "exposed_ms", "slowest_rank"})
-            EXPECT(name != taken && info.measures.size() <= kMeasures, "measures: %s", taken);
+            EXPECT(measure != std::string(taken) && info.measures.size() <= kMeasures, "measures: %s", taken);
     EXPECT(!info.text(shape).empty() && info.flops_per_token(shape, shape.T) > 0 && !info.presets().empty(),
            "a line of it is empty");
 }
@@ -98,6 +117,43 @@ EACH_MODEL(fresh_model_is_near_ln_v) {
     arena_init(w.data(), f.model.arena, 3);
     f.weights.put(w);
     EXPECT(std::fabs(f.loss() / 24 - std::log(19.0)) < 0.05, "%g", f.loss() / 24);
+}
+
+// A score is the cross entropy, whatever training minimises, and whether or not there are arrays for backward.
+EACH_MODEL(a_score_is_the_cross_entropy) {
+    Fixture f(info, shape, 2, 12);
+    f.backward();
+    const double loss = f.loss();
+    EXPECT(std::fabs(f.last.loss - loss) < 1e-4, "%.9g forward and backward, %.9g forward", f.last.loss, loss);
+    EXPECT_EQ(Fixture(info, shape, 2, 12, 0, {}, false).loss(), loss);
+    for (const ChosenLoss& other : each_loss()) {
+        const Row row(other.info->name);
+        Fixture g(info, shape, 2, 12, 0, other);
+        EXPECT_EQ(g.loss(), loss);
+        g.backward();
+        EXPECT((g.last.loss == f.last.loss) == (other.info == &cross_entropy_info), "training: %.9g", g.last.loss);
+    }
+}
+
+// There is room for B sequences of T tokens, and not for as many tokens in other forms.
+EACH_MODEL(a_pass_without_room_is_refused) {
+    Fixture f(info, shape, 2, 12);
+    for (const auto& [B, T] : {std::pair(4, 6), {1, 24}, {3, 12}})
+        expect_error(kExitOther, format("%d sequences of %d tokens, room for 2 of 12", B, T),
+                     [&] { model_loss(&f.model, f.tokens.data(), f.targets.data(), B, T, nullptr); });
+}
+
+TEST(a_shape_that_no_gpu_takes) {
+    ModelInfo info = *find_model("gpt2");
+    Shape shape = small_shape(info);
+    check_device(info, shape, true);
+    info.cuda = [](const Shape& s) { return s.L > 2 ? format("--layers %d", s.L) : ""; };
+    check_device(info, shape, true);
+    shape.L = 3;
+    check_device(info, shape, false);
+    expect_error(kExitUsage, "gpt2 has no CUDA kernels for --layers 3;", [&] { check_device(info, shape, true); });
+    info.cuda = nullptr;
+    expect_error(kExitUsage, "gpt2 has no CUDA kernels for any shape;", [&] { check_device(info, shape, true); });
 }
 
 // A backward that leaves a gradient out, after so many whole passes.
@@ -140,20 +196,19 @@ EACH_MODEL(an_unwritten_gradient_is_named) {
 // Central differences of a few weights of every tensor. fp32 rounding of the summed loss is about 3e-6, so that with a
 // step of 1e-3 the difference is exact to about 4e-3. Two steps take out most of the error of curvature (Richardson).
 // Models with dropout are tested with it, too: its masks are the same in every pass of a step. Padding rows have no
-// gradient, and tensors are ready from the table's end to its start.
+// gradient, and tensors are ready from the table's end to its start. One row has no target.
 TEST(gradient_of_every_tensor) {
-    const auto compare = [](const ModelInfo& info, const Shape& shape) {
-        const Row row(format("dropout %g", double(shape.dropout)));
-        Fixture f(info, shape, 2, 11);
+    const auto compare = [](const ModelInfo& info, const Shape& shape, const ChosenLoss& loss) {
+        const Row row(format("%s, dropout %g", loss.info->name, double(shape.dropout)));
+        Fixture f(info, shape, 2, 11, 0, loss);
+        f.targets[3] = -1;
         const Arena& arena = f.model.arena;
         int next = int(arena.tensors.size());
-        const double loss = f.backward(false, [&](int first, int last) {
+        f.backward(false, [&](int first, int last) {
             EXPECT(last == next && first < last, "[%d, %d) is ready after %d", first, last, next);
             next = first;
         });
         EXPECT_EQ(next, 0);
-        const auto loss_of = [&] { return shape.dropout > 0 ? f.backward() : f.loss(); };
-        EXPECT(std::fabs(loss - loss_of()) < 1e-4, "%.9g forward and backward, %.9g forward", loss, loss_of());
         const std::vector<float> grads = f.grads.host(), init = f.weights.host();
         for (size_t t = 0; t < arena.tensors.size(); t++) {
             const TensorSpec& spec = arena.tensors[t];
@@ -168,7 +223,7 @@ TEST(gradient_of_every_tensor) {
                     std::vector<float> w = init;
                     w[begin + at] += h;
                     f.weights.put(w);
-                    return loss_of();
+                    return f.backward();
                 };
                 const auto slope = [&](float h) { return (loss_at(h) - loss_at(-h)) / (2 * double(h)); };
                 const double want = (4 * slope(1e-3f) - slope(2e-3f)) / 3, got = double(grads[begin + at]);
@@ -178,9 +233,9 @@ TEST(gradient_of_every_tensor) {
         }
     };
     each_model([&](const ModelInfo& info, Shape shape) {
-        compare(info, shape);
+        for (const ChosenLoss& loss : each_loss()) compare(info, shape, loss);
         shape.dropout = 0.2f;
-        if (!info.dropouts.empty()) compare(info, shape);
+        if (!info.dropouts.empty()) compare(info, shape, {});
     });
 }
 
@@ -204,11 +259,14 @@ EACH_MODEL(recompute_gives_the_same_bits) {
     if (!info.dropouts.empty()) shape.dropout = 0.1f;
     Fixture kept(info, shape, 2, 12);
     const double loss = kept.backward();
+    size_t bytes = kept.model.memory_bytes;
     for (int level = 1; level <= 3; level++) {
         Fixture f(info, shape, 2, 12, level);
         EXPECT(f.backward() == loss && same_bits(f.grads.host(), kept.grads.host()),
                "--recompute %d gives other bits", level);
-        EXPECT(f.model.memory_bytes <= kept.model.memory_bytes, "--recompute %d takes more memory", level);
+        EXPECT((f.model.memory_bytes < bytes) == (level <= info.recompute), "--recompute %d: %zu bytes after %zu",
+               level, f.model.memory_bytes, bytes);
+        bytes = f.model.memory_bytes;
     }
 }
 

@@ -47,9 +47,9 @@ struct Trial {
     std::vector<int> tokens, targets;
 
     Trial(const ModelInfo& info, const Shape& shape, int B, int T, const std::vector<float>& w, int recompute = 0,
-          const Trained& adapters = {}, floatX* frozen = nullptr)
+          const Trained& adapters = {}, floatX* frozen = nullptr, const ChosenLoss& loss = {}, bool training = true)
         : weights(w) {
-        model_create(&model, &info, shape, B, T, recompute, weights.at, true, adapters, frozen);
+        model_create(&model, &info, shape, B, T, recompute, weights.at, training, adapters, frozen, loss);
         model_set_gradients(&model, grads.at);
         std::vector<float> poison(grads.n);
         for (size_t t = 0; t < model.trained.tensors.size(); t++) {

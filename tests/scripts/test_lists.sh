@@ -7,6 +7,7 @@ each() { grep -v '^#' | sed "s/^/--$1 /"; }
     each model <models/list
     each optimizer <optimizers/list | sed 's/$/ --dropout 0.1/'
     values schedule | grep -vx cosine | each schedule       # which, as `ordered`, is that of the other rows
+    values loss | grep -vx cross-entropy | each loss
     grep -vxE 'nccl|ordered' src/ddp/reductions/list | each reduce
     cat <<'END'
 --model llama --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --untied-head 1 --rope-factor 8 --lr 1e-2
@@ -15,6 +16,7 @@ each() { grep -v '^#' | sed "s/^/--$1 /"; }
 END
 } >"$tmp/rows"
 check "--help lists the schedules" test "$(grep -c -e --schedule "$tmp/rows")" -ge 3
+check "and the losses" grep -q -e '--loss z-loss' "$tmp/rows"
 shape="--device cpu --threads 1 $on_lines --channels 64 --replicas 4 --seq-len 16 --batch-size 2 --total-batch-size 256"
 small="$shape --eval-every 4 --eval-steps 2 --sample-every 0 --audit-every 3 --warmup-steps 2 --steps 8 --save-every 4"
 alike() { same "$tmp/$1" "$tmp/$2" && [ "$(contents "$tmp/$1")" = "$(contents "$tmp/$2")" ]; }

@@ -12,7 +12,7 @@ job="$all --model lstm --replicas 4 --sample-every 4"
 check "an LSTM trains" run lstm $train --threads 1
 check "its samples are in the log" test "$(grep -c '"event":"sample"' "$lstm/metrics.jsonl")" -eq 2
 ln -s lstm "$tmp/one" && like_one "two threads give the LSTM's bytes" $train --threads 2 && rm "$tmp/one"
-check "dropout and --recompute train" run dropout $train --dropout 0.1 --recompute 3
+check "dropout trains" run dropout $train --dropout 0.1
 check "Muon trains an LSTM" run muon $train --threads 1 --optimizer muon
 # Both begin alike, since they have the same first weights and data, and have as many steps; then they differ.
 other() {

@@ -12,7 +12,7 @@ allowed() {
         tools/text) echo 'src/base src/data src/checkpoint models kernels build' ;;
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
-        models) echo 'src/base src/checkpoint kernels build' ;;
+        models) echo 'src/base src/checkpoint kernels optimizers build' ;;
         kernels) echo 'src/base optimizers build' ;;
         src/options) echo 'src/base src/ddp models optimizers kernels build' ;;
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
