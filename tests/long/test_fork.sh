@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_fork.sh -- a fork: models, optimizers, a schedule and a reduction of its own (tests/fork), files and lines in
-# lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
+# test_fork.sh -- a fork: models, optimizers, a schedule, a reduction and a loss of its own (tests/fork), files and lines
+# in lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
 # inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp tests/fork tests/models
 # inputs: docs/fork.md tests/cases.sh
 . tests/lib.sh
@@ -34,6 +34,7 @@ check "a line in models/list compiles the model and the lists alone" model_alone
 check "docs/fork.md: an optimizer and a schedule" page 2
 check "docs/fork.md: more optimizers" page 3
 check "docs/fork.md: a reduction" page 4
+check "docs/fork.md: a loss" page 5
 cp tests/fork/models/mixtral.* "$copy/models/" && echo mixtral >>"$copy/models/list"
 cp tests/fork/test_mixtral.cpp "$copy/tests/models/"
 if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options build/tests/config \
@@ -42,7 +43,7 @@ if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/o
     give_up
 fi
 ok "the fork builds"
-check "docs/fork.md: the tests of models and of rules pass" page 5
+check "docs/fork.md: the tests of models and of rules pass" page 6
 check "their declarations come back from config.json" "$copy/build/tests/config"
 check "the mixture of experts has transformers' loss and gradients" "$copy/build/tests/mixtral_cpu"
 check "its options pass the tests of options" "$copy/build/tests/options"
@@ -56,6 +57,7 @@ job="$small --audit-every 1"
 all_of trail 12 $train --model trail --eval-steps 0 --optimizer lion
 all_of mixture 12 $train --model mixtral --overlap on
 all_of int8 12 $train --reduce int8
+all_of smooth 12 $train --loss smooth
 one=$tmp/trail-one mixture=$tmp/mixture-one
 check "the mixture's measures are in metrics.jsonl" grep -q '"aux_loss":[0-9.]*,"expert_load":[0-9.]*' \
     "$mixture/metrics.jsonl"
@@ -109,6 +111,10 @@ int8: a GPU is refused ~ 2 ~ reduce int8: needs CPUs ~ --dry-run --for h100 --re
 int8: another's state is refused ~ 65 ~ --reduce it began with ~ --resume "$tmp/int8-one" --steps 14 --reduce ordered
 adafactor: rows and columns in the plan ~ 0 ~ optimizer [0-9]\.[0-9] ~ $plan --optimizer adafactor
 options of its own: refused values ~ 2 ~ inner ~ --model trail --inner 3 --dry-run
+another loss's option is refused ~ 2 ~ loss z-loss; want --loss smooth ~ $job --loss z-loss --smoothing 0.5 --dry-run
+smooth: a GPU is refused ~ 2 ~ loss smooth: has no CUDA kernels ~ --dry-run --for h100 --loss smooth
+mixture: a GPU is refused ~ 2 ~ mixtral has no CUDA kernels ~ --dry-run --for h100 --model mixtral
+mixture: --recompute is refused ~ 2 ~ recompute: got 1, want at most 0 ~ --dry-run --model mixtral --recompute 1
 --help lists them ~ 0 ~ inner ~ --model trail --help
 another model's option is refused ~ 2 ~ heads ~ --model trail --heads 2 --dry-run
 dry run ~ 0 ~ trail|inside ~ --model trail --optimizer lion --dry-run
@@ -170,23 +176,26 @@ unnamed() {
 }
 check "a rule with more state than it names does not compile" unnamed
 
-# Where the gradient of a model's own head is left out, the tests of models say so.
-uncapped() {
-    sed -i 's/^void dlogits(.*{$/& if (n > 0) return;/' "$copy/models/trail.cpp" && build build/tests/model_cpu
+# Where a term of a gradient is left out, the tests of models say so: a cap of logits, an auxiliary loss, a function of
+# qkv, losses.
+broken() {      # FILE SED_SCRIPT WHERE
+    cp "$copy/$1" "$tmp/whole" && sed -i "$2" "$copy/$1" && ! cmp -s "$copy/$1" "$tmp/whole" &&
+        build build/tests/model_cpu && ! "$copy/build/tests/model_cpu" gradient_of_every_tensor >"$tmp/seen"
+    seen=$?
+    cp "$tmp/whole" "$copy/$1"
+    [ $seen -eq 0 ] && grep "FAIL gradient_of_every_tensor.*$3" "$tmp/seen"
 }
-check "a capped head without its gradient builds" uncapped
-expect "the tests of models see it" 1 'FAIL gradient_of_every_tensor.*trail' "$copy/build/tests/model_cpu" \
-    gradient_of_every_tensor
-# A start refuses a function of the logits that has no gradient at all. A key that cannot be read back is refused when
-# the model is read.
+check "the cap of logits" broken models/trail.cpp 's/if (!rows.backward) return/if (rows.losses) return/' trail
+check "the auxiliary loss" broken models/mixtral.cpp 's/dp\[n \* experts + e\] = balancing/dp[n * experts + e] = 0/' mixtral
+check "a function of qkv" broken models/mixtral.cpp '/> c) d\[i\] = 0/d' mixtral
+check "z-loss" broken models/losses/z_loss.cpp 's/factor = 2 \*/factor =/' z-loss
+check "label smoothing" broken models/losses/smooth.h 's| - 1 / double(V)||' smooth
+# A key that cannot be read back is refused when the model is read.
 incomplete() {
-    sed -i '/\.dlogits = /d; s/^void dlogits/[[maybe_unused]] &/' "$copy/models/trail.cpp"
     sed -i 's/"final_logit_softcapping"/""/' "$copy/models/trail.h"
     build train_gpt
 }
 check "an incomplete model builds" incomplete
-expect "logits without dlogits are refused" 1 'trail: logits without dlogits' $train $job --out-dir "$tmp/incomplete"
-cp tests/fork/models/trail.cpp "$copy/models/" && build train_gpt
 expect "a model with a key that cannot be read back trains" 0 '' $train $job --out-dir "$tmp/incomplete"
 expect "such a key is refused" 65 'config.json: --soft-cap: got 0, want ' \
     "$copy/build/train_gpt" sample "$tmp/incomplete"

@@ -13,6 +13,7 @@ namespace {
 struct Block {
     LayerNorm ln1;
     LlamaAttention att;
+    floatX *qkv;                        // (N,width)        before it is clipped
     LayerNorm ln2;
     floatX *router;                     // (N,Ep)
     floatX *x, *gateup, *act, *y;       // (N K,C) (N K,2F) (N K,F) (N K,C)  of each choice
@@ -67,6 +68,7 @@ void plan(Model* m, Layout& place) {
     for (Block& b : a.block) {
         place_norm(&b.ln1);
         llama_place_attention(m, &b.att, kMixtral, place);
+        place(b.qkv, N * size_t(LlamaSizes(m->shape).width));
         place_norm(&b.ln2);
         place(b.router, rows);
         place(b.x, NK * C);
@@ -86,6 +88,26 @@ void plan(Model* m, Layout& place) {
 }
 
 // ------------------------------------------------------------------------------------------------------------- forward
+
+// qkv = its elements, limited to -c .. c. before: what they were.
+void clip(Model* m, const Pass& pass, floatX* qkv, floatX* before) {
+    const float c = clip_qkv(m->shape);
+    const size_t n = size_t(pass.N()) * size_t(LlamaSizes(m->shape).width);
+    std::vector<float> x = floats(qkv, n);
+    store_floats(before, x.data(), n);
+    for (float& value : x)
+        if (c > 0) value = std::clamp(value, -c, c);
+    store_floats(qkv, x.data(), n);
+}
+void clip_backward(Model* m, const Pass& pass, floatX* dqkv, const floatX* before) {
+    const float c = clip_qkv(m->shape);
+    const size_t n = size_t(pass.N()) * size_t(LlamaSizes(m->shape).width);
+    const std::vector<float> x = floats(before, n);
+    std::vector<float> d = floats(dqkv, n);
+    for (size_t i = 0; i < n; i++)
+        if (c > 0 && std::fabs(x[i]) > c) d[i] = 0;
+    store_floats(dqkv, d.data(), n);
+}
 
 // Fills p, row, gate and begin from the router's output. Of equal p the expert with the smaller number comes first.
 void choose(const Model* m, Block* b, size_t N) {
@@ -182,7 +204,8 @@ const floatX* forward(Model* m, const Pass& pass) {
         const LayerNorm next = last ? norm_of(m, pass, a.norm, ends.normw)
                                     : norm_of(m, pass, a.block[size_t(l) + 1].ln1,
                                               block_of(m, m->weights, l + 1).ln1w);
-        llama_attention_forward(m, pass, l, a.shared, b.att, w.att, a.branch, b.ln1.out);
+        llama_attention_forward(m, pass, l, a.shared, b.att, w.att, a.branch, b.ln1.out,
+                                [&](floatX* qkv) { clip(m, pass, qkv, b.qkv); });
         residual_layernorm_forward(norm_of(m, pass, b.ln2, w.ln2w), b.ln1.inp, a.branch, {});
         forward_experts(m, pass, &b, w, a.branch);
         pass.needed(block_begin(m, l + 1), block_end(m, l + 1));
@@ -273,7 +296,8 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         const auto d_l = block_of(m, m->grads, l);
         backward_experts(m, pass, l, dhidden, a.dresidual);
         layernorm_backward(a.dresidual, d_l.ln2w, nullptr, dhidden, norm_of(m, pass, b.ln2, w_l.ln2w), false, acc);
-        llama_attention_backward(m, pass, a.shared, b.att, w_l.att, d_l.att, dhidden, a.dresidual, b.ln1.out);
+        llama_attention_backward(m, pass, a.shared, b.att, w_l.att, d_l.att, dhidden, a.dresidual, b.ln1.out,
+                                 [&](floatX* dqkv) { clip_backward(m, pass, dqkv, b.qkv); });
         layernorm_backward(a.dresidual, d_l.ln1w, nullptr, dhidden, norm_of(m, pass, b.ln1, w_l.ln1w), false, acc);
         pass.ready(block_begin(m, l), block_end(m, l));
     }

@@ -6,6 +6,7 @@
 //     aux_loss = E sum_e f_e P_e,  f_e: choices of expert e per row, P_e: mean of p_e, both over all rows of all layers
 //
 // The training loss is the cross entropy plus --aux-loss times aux_loss; the loss that is reported is the first alone.
+// --clip-qkv limits q, k and v before they turn (DBRX); a Mixtral elsewhere has none.
 #pragma once
 #include "models/llama.h"
 
@@ -14,6 +15,7 @@ constexpr LlamaKind kMixtral = {.bias = false, .norms = false, .experts = true};
 inline int& experts(Shape& s) { return s.extra[5]; }            // E
 inline int& experts_used(Shape& s) { return s.extra[6]; }       // K
 inline float& aux_loss(Shape& s) { return s.real[5]; }
+inline float& clip_qkv(Shape& s) { return s.real[6]; }
 
 // The tensors by name, in the order of the table. F: Weight for weights, float* for gradients.
 template <class F> struct MixtralBlock {
@@ -51,6 +53,8 @@ inline const ModelInfo mixtral_info = [] {
                          "of which a token takes so many"});
     info.keys.push_back({"aux-loss", "router_aux_loss_coef", aux_loss, kNotNegative, "router-aux-loss-coef",
                          "weight of the loss that balances the experts", 0.001});
+    info.keys.push_back({"clip-qkv", "clip_qkv", clip_qkv, kNotNegative, "",
+                         "largest size of an element of q, k and v, as in DBRX; 0: none", 0});
     info.fixed = [](const Shape& c) {
         std::vector<FixedKey> keys = llama_fixed(c, kMixtral);
         keys.push_back({"router_jitter_noise", "0.0", ""});
@@ -69,11 +73,9 @@ inline const ModelInfo mixtral_info = [] {
         mlp_size(s) = K * F;
         return llama_flops(s, T) + 6.0 * c.L * c.C * experts(s);
     };
-    info.cuda = false;              // rows are counted on the host
-    info.gguf = false;
-    info.measures = {"aux_loss", "expert_load"};
-    // With all experts in use the function is smooth, and aux_loss is not part of the loss that tests differentiate.
-    info.test_shape = "kv-heads 1 mlp-size 24 untied-head 1 experts 3 experts-used 3 rope-factor 4 rope-low 1.25 "
-                      "rope-high 3 rope-context 64";
+    info.cuda = nullptr;            // rows are counted on the host
+    info.measures = {{"aux_loss", [](const Shape& c) { return c.real[5]; }}, {"expert_load"}};
+    info.test_shape = "kv-heads 1 mlp-size 24 untied-head 1 experts 3 experts-used 2 aux-loss 0.5 clip-qkv 0.5 "
+                      "rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64";
     return info;
 }();

@@ -10,7 +10,6 @@ namespace {
 struct Trail {
     floatX *trail, *fc, *gelu, *hidden;         // (N,C) (N,H) (N,H) (N,C)
     floatX* dfc;                                // (N,H)
-    floatX* capped;                             // (chunk,Vp)   logits, which dlogits reads
 };
 
 // Rows begin, begin + step, ... of x become x + half of the row before, if that belongs to the same document. step is
@@ -46,29 +45,21 @@ void plan(Model* m, Layout& place) {
     place(a.hidden, N * C);
     if (!m->training) return;
     place(a.dfc, N * H);
-    place(a.capped, size_t(m->chunk) * size_t(m->shape.Vp));
 }
 
-// cap tanh(z / cap). Training keeps it.
-void logits(Model* m, floatX* z, int n) {
+// logits = cap tanh(z / cap), and dz = dlogits (1 - (logits / cap)^2)
+void capped_loss(Model* m, const LossRows& rows) {
     const double cap = double(m->shape.real[0]);
-    std::vector<float> x(size_t(n) * size_t(m->shape.Vp));
-    load_floats(x.data(), z, x.size());
-    for (float& value : x)
-        if (cap > 0) value = float(cap * (1 - 2 / (1 + same_exp(2 * double(value) / cap))));
-    store_floats(z, x.data(), x.size());
-    if (m->training) store_floats(own<Trail>(m).capped, x.data(), x.size());
-}
-
-// dz = dlogits (1 - (logits / cap)^2)
-void dlogits(Model* m, floatX* d, int n) {
-    const double cap = double(m->shape.real[0]);
-    std::vector<float> x(size_t(n) * size_t(m->shape.Vp)), y(x);
-    load_floats(x.data(), d, x.size());
-    load_floats(y.data(), own<Trail>(m).capped, y.size());
-    for (size_t i = 0; i < x.size(); i++)
-        if (cap > 0) x[i] = float(double(x[i]) * (1 - double(y[i]) * double(y[i]) / (cap * cap)));
-    store_floats(d, x.data(), x.size());
+    if (cap == 0) return run_loss(m, rows);
+    std::vector<float> y(size_t(rows.n) * size_t(rows.Vp)), d(y);
+    load_floats(y.data(), rows.logits, y.size());
+    for (float& value : y) value = float(cap * (1 - 2 / (1 + same_exp(2 * double(value) / cap))));
+    store_floats(rows.logits, y.data(), y.size());
+    run_loss(m, rows);
+    if (!rows.backward) return;
+    load_floats(d.data(), rows.logits, d.size());
+    for (size_t i = 0; i < d.size(); i++) d[i] = float(double(d[i]) * (1 - double(y[i]) * double(y[i]) / (cap * cap)));
+    store_floats(rows.logits, d.data(), d.size());
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
@@ -106,8 +97,7 @@ extern const ModelKind trail_kind = {
     .forward = forward,
     .backward = backward,
     .cache_bytes = [](const Shape& c) { return size_t(c.C) * sizeof(floatX); },
-    .logits = logits,
-    .dlogits = dlogits,
+    .loss = capped_loss,
 };
 
 }  // namespace BACKEND

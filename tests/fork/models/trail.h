@@ -43,13 +43,13 @@ inline const ModelInfo trail_info = {
                  "channels 32 inner 64 soft-cap 7.5 seq-len 32 batch-size 2 total-batch-size 512 steps 30 lr 1e-2 "
                  "warmup-steps 3 eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}}; },
     .gpu_preset = "trail-nano",
-    .cuda = false,
+    .cuda = nullptr,
     .check = [](Shape& c) {
         return std::string(c.C % 8 || c.extra[0] % 8 ? "--channels: want multiples of 8" : "");
     },
     .tensors = trail_tensors,
     .flops_per_token = [](const Shape& c, int) { return 6.0 * c.C * (2.0 * c.extra[0] + c.V); },
     .text = [](const Shape& c) { return format("%d channels, %d inside", c.C, c.extra[0]); },
-    .measures = {"documents"},                  // that start in a micro-batch
+    .measures = {{"documents"}},                // that start in a micro-batch
     .test_shape = "inner 24 soft-cap 0.75",
 };
