@@ -33,9 +33,9 @@ inline const char* run_color(size_t run) { return run_colors[run % std::size(run
 // A run's log. The file may hold anything: a field that is missing becomes an empty text, or a point that is NaN.
 struct RunLog {
     std::string file, folder, name;             // file: metrics.jsonl; folder: a real path; name: its last part
-    // Every number of the train events under its name, and of other events: val and bpb of validations, stall_ms of
-    // checkpoints, "task NAME" with the share of right answers. Two are computed: rest_ms is the step without
-    // computation and exposed communication, spread_ms the slowest rank's computation minus the fastest's.
+    // Every number of the train events under its name, and of other events: val, bpb and "val NAME" of validations,
+    // stall_ms of checkpoints, "task NAME" with the share of right answers. Two are computed: rest_ms is the step
+    // without computation and exposed communication, spread_ms the slowest rank's computation minus the fastest's.
     std::map<std::string, Points, std::less<>> curves;
     std::vector<Event> events, samples;         // events: run, resume, warn, ckpt, done; a sample's kind: its prompt
     std::map<std::string, std::string> facts, options;  // fields of the newest start; config.json
@@ -81,7 +81,7 @@ struct RunLog {
     }
 
   private:
-    static constexpr size_t kMostCurves = 100;  // a file cannot make more
+    static constexpr size_t kMostCurves = 4000; // a file cannot make more
     std::string head;                           // the first line; another first line is another run's
     size_t done = 0;                            // bytes of the file that have been read
     double clock = NAN;                         // "time" of the newest line
@@ -104,17 +104,25 @@ struct RunLog {
     }
     // Of the state after `step` steps; else of step number `step`, counted from 0.
     static bool is_of_state(std::string_view key) {
-        return key == "val" || key == "bpb" || key == "stall_ms" || key.starts_with("task ");
+        return key == "val" || key == "bpb" || key == "stall_ms" || key.starts_with("task ") ||
+               key.starts_with("val ");
     }
     void add(const std::string& key, double y) {
         if (curves.size() >= kMostCurves && !curves.count(key)) return;
         take_back(&curves[key], last[kSteps]);  // of two lines of a step the later one counts
         curves[key].push_back({last, y});
     }
-    void read_train(const Json& line) {
+    // Adds the members that are numbers, or null, which is a number that is not finite.
+    void read_numbers(const Json& line, bool val = false) {
         static const std::set<std::string> places = {"event", "step", "tokens", "time"};
-        for (JsonItems i(line); i.next();)
-            if (const std::string key = i.key.text(); !places.count(key)) add(key, number(i.value));
+        for (JsonItems i(line); i.next();) {
+            const std::string key = i.key.text();
+            if (places.count(key) || (i.value.kind() != Json::number && i.value.kind() != Json::null)) continue;
+            add(!val || key == "bpb" ? key : key == "loss" ? "val" : "val " + key, number(i.value));
+        }
+    }
+    void read_train(const Json& line) {
+        read_numbers(line);
         const auto of = [&](const char* key) { return number(line.find(key)); };
         add("rest_ms", of("step_ms") - of("compute_ms") - of("exposed_ms"));
         add("spread_ms", of("compute_ms_max") - of("compute_ms_min"));
@@ -142,8 +150,7 @@ struct RunLog {
             if (const double x = number(line.find("tokens")); x == x) last[kTokens] = x;
             read_train(line);
         } else if (kind == "val") {
-            add("val", number(line.find("loss")));
-            add("bpb", number(line.find("bpb")));
+            read_numbers(line, true);
         } else if (kind == "task") {
             add("task " + text("name"), number(line.find("right")) / number(line.find("items")));
         } else if (kind == "ckpt") {

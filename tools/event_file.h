@@ -62,7 +62,9 @@ inline std::string event_record(const std::string& line) {
         double x;
         if (key == "name") group += "/" + i.value.text();
         if (key == "step" || key == "time" || !i.value.as_double(&x)) continue;
-        shown += field(1, field(1, (speed ? "speed" : group) + "/" + key) + '\x15' + bytes_of(float(x)));
+        const bool measured = key.find('/') != key.npos;            // MEASUREMENT/PART
+        const std::string tag = measured ? key : (speed ? "speed" : group) + "/" + key;
+        shown += field(1, field(1, tag) + '\x15' + bytes_of(float(x)));
     }
     if (shown.empty()) return "";
     return record(event.get_double("time", "event"), event.get_u64("step", "event"), field(5, shown));

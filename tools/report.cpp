@@ -21,11 +21,13 @@ namespace {
 constexpr size_t kBins = 999;           // of a curve, which then has about twice as many points
 
 // A chart. y, dots: names of the curves drawn as a line and as dots, or empty. Validations, tasks and stalls are dots.
+// A y that ends in '/' is the lines of all curves that begin with it.
 struct Chart {
     std::string y, dots, title, unit;
     bool smooth;                        // its line can be smoothed
+    bool many() const { return y.ends_with('/'); }
 };
-std::vector<Chart> charts_of(const Runs& runs) {
+std::vector<Chart> known_charts(const Runs& runs) {
     std::vector<Chart> charts = {
         {"loss", "val", "Training and validation loss", "nats per token", true},
         {"", "bpb", "Validation loss", "bits per byte", false},
@@ -56,6 +58,30 @@ bool has_values(const Points& points) {
     return std::ranges::any_of(points, [](const Point& p) { return std::isfinite(p.y); });
 }
 
+// The known charts, and one for each other curve: numbers of a model, of a fork, of measurements. Curves NAME/PART have
+// one chart, NAME.
+std::vector<Chart> charts_of(const Runs& runs) {
+    std::vector<Chart> charts = known_charts(runs);
+    std::set<std::string> known = {"comm_ms", "compute_ms_min", "compute_ms_max", "slowest_rank"};
+    for (const std::vector<Chart>& list : {charts, time_charts})
+        for (const Chart& chart : list) known.insert({chart.y, chart.dots});
+    for (const RunLog& run : runs)
+        for (const auto& [key, points] : run.curves) {
+            const std::string group = key.substr(0, key.find('/')), y = group == key ? key : group + "/";
+            if (!has_values(points) || !known.insert(y).second) continue;
+            if (key.starts_with("val ")) charts.push_back({"", y, key, "", false});
+            else charts.push_back({y, "", group, "", group == key});
+        }
+    return charts;
+}
+// The curves of a run that a chart's y or dots name.
+std::vector<std::string> names_of(const RunLog& run, const std::string& y) {
+    std::vector<std::string> names;
+    for (const auto& [key, points] : run.curves)
+        if ((key == y || (y.ends_with('/') && key.starts_with(y))) && has_values(points)) names.push_back(key);
+    return names;
+}
+
 // ---------------------------------------------------------------------------------------------------------- charts
 
 // The figure of a chart, with a picture for browsers that run no script. The script replaces it by its own drawing.
@@ -65,11 +91,16 @@ std::string chart(const Runs& runs, const Chart& of) {
     picture.width = 440;
     picture.height = 250;
     for (size_t i = 0; i < runs.size(); i++) {
-        const Points line = smoothed(runs[i].curve(of.y), of.smooth ? double(runs[i].curve(of.y).size()) / 100 : 1);
+        const std::vector<std::string> lines = names_of(runs[i], of.y);
         const Points dots = smoothed(runs[i].curve(of.dots), 1);
-        if (line.empty() && dots.empty()) continue;
-        picture.curves.push_back({line, run_color(i), 1.8, 1, false});
-        picture.curves.push_back({dots, run_color(i), line.empty() ? 1.8 : 0, 1, true});
+        if (lines.empty() && dots.empty()) continue;
+        for (size_t k = 0; k < lines.size(); k++) {
+            const Points& raw = runs[i].curve(lines[k]);
+            const char* const color = run_color(of.many() && runs.size() == 1 ? k : i);
+            picture.curves.push_back({smoothed(raw, of.smooth ? double(raw.size()) / 100 : 1), color, 1.8, 1, false});
+        }
+        picture.curves.push_back({dots, run_color(i), lines.empty() ? 1.8 : 0, 1, true});
+        if (of.many() && runs.size() == 1) continue;        // its lines have no names here
         picture.legend.push_back({runs.size() > 1 ? format("%c", char('A' + i % 26)) : runs[i].name, run_color(i)});
     }
     std::string still;
@@ -131,9 +162,9 @@ std::string places_json(const RunLog& run) {
 std::string run_json(const RunLog& run, size_t i, const std::vector<Chart>& list) {
     std::vector<std::string> curves, marks;
     for (const Chart& chart : list)
-        for (const std::string& key : {chart.y, chart.dots})
-            if (has_values(run.curve(key)))
-                curves.push_back(json_quote(key) + ":" + curve_json(run.curve(key), chart.smooth && key == chart.y));
+        for (const std::string& y : {chart.y, chart.dots})
+            for (const std::string& key : names_of(run, y))
+                curves.push_back(json_quote(key) + ":" + curve_json(run.curve(key), chart.smooth && y == chart.y));
     for (const bool saved : {true, false})
         for (const Event& e : newest(run.events, saved))
             if (e.kind != "run" && e.kind != "done")
@@ -161,8 +192,8 @@ std::string data_json(const Runs& runs, bool live) {
     JsonLine html;
     for (const Part& part : parts)
         if (live) html.add(part.name, part.html(runs));
-    const std::string text = JsonLine().add("live", live).raw("runs", "[" + join(of_runs, ",") + "]")
-                                 .raw("parts", html.text()).text();
+    const std::string text = JsonLine().add("live", live).add("charts", list.size())
+                                 .raw("runs", "[" + join(of_runs, ",") + "]").raw("parts", html.text()).text();
     std::string out;
     for (const char c : text) out += c == '<' ? "\\u003c" : std::string(1, c);   // no text ends the script element
     return out;

@@ -23,7 +23,7 @@ struct Tool {
 // its present value; to find out, X is set again.
 inline std::string help_line(const Option& option, const std::string& help, int width, bool defaults) {
     const std::string value = value_text(option), left = option.typed() + " " + option.value;
-    const bool has = defaults && !option.value.empty() && set_option(option, value);
+    const bool has = defaults && !option.value.empty() && !value.empty() && set_option(option, value);
     return format("  %-*s %s%s\n", width, left.c_str(), help.c_str(), has ? (" (default " + value + ")").c_str() : "");
 }
 

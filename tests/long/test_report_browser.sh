@@ -18,7 +18,8 @@ for name, n in (("first", 600), ("second-with-a-name-that-is-far-too-long-for-a-
         loss = 2 + 4 * math.exp(-step / 80) + 0.1 * math.sin(step * 1.7)
         if n == 600 and step in (30, 31): loss *= 300
         if step == 77: loss = None
-        event("train", step, loss=loss, lr=1e-3 * (1 - step / n), grad_norm=1 + math.cos(step), step_ms=250.5,
+        norms = {f"grad_norm/h.{k}.w": 1 + k + math.sin(step) / 4 for k in range(12)} if step % 50 == 49 else {}
+        event("train", step, **norms, loss=loss, lr=1e-3 * (1 - step / n), grad_norm=1 + math.cos(step), step_ms=250.5,
               tok_s=4096 + step, tokens=(step + 1) * 1024, mfu=None, compute_ms=200, exposed_ms=20,
               compute_ms_min=190, compute_ms_max=200 + step % 7, slowest_rank=step % 2)
     event("run", 0, argv="--steps", ranks=[{"host": "h", "pid": 1}] * 2, world_size=2, params=1000)
@@ -96,6 +97,8 @@ async function phone(address, width) {
     say('width', root.scrollWidth <= 1200)
     say('dark', getComputedStyle(page.body).backgroundColor, getComputedStyle(page.body).color)
     say('lines', page.querySelectorAll('figure:not([hidden]) .line').length)
+    say('many', keys('grad_norm/').length, figure('grad_norm/').querySelectorAll('.line').length,
+        keys('grad_norm/').map(key => key.at(-2)).slice(0, 4).join())
     say('hidden', page.querySelectorAll('figure[hidden]').length)
     say('spikes', figure('loss').querySelectorAll('.spike').length)
     say('top', top() > 3 && top() < 20)
@@ -153,7 +156,8 @@ said() { grep -qx -- "$1" "$tmp/dom" || { grep -m 3 -- "^${1%% *}" "$tmp/dom"; r
 check "nothing on the console" test ! -s "$tmp/console"
 while IFS='|' read -r name line; do check "$name" said "$line"; done <<'ROWS'
 everything was tried|end
-a line per run and chart|lines 22
+a line per run and chart, many in that of a measurement|lines 46
+its parts are named, the largest first|many 24 24 h.11.w,h.11.w,h.10.w,h.10.w
 no chart without values|hidden 1
 spikes are marked|spikes 2
 and do not stretch the axis|top true

@@ -13,8 +13,9 @@ a_run() {
             time += 0.5
             printf "{\"event\":\"train\",\"step\":%d,\"loss\":%s,\"lr\":0.0012,\"grad_norm\":%g,\"step_ms\":500," \
                 "\"tok_s\":2048,\"tokens\":%d,\"mfu\":null,\"compute_ms\":400,\"comm_ms\":60,\"exposed_ms\":25," \
-                "\"compute_ms_min\":395,\"compute_ms_max\":405,\"slowest_rank\":1,\"time\":%.3f}\n", \
-                step, loss, 1 + step / 100, (step + 1) * 1024, time
+                "\"compute_ms_min\":395,\"compute_ms_max\":405,\"slowest_rank\":1,%s\"time\":%.3f}\n", \
+                step, loss, 1 + step / 100, (step + 1) * 1024, "\"aux_loss\":0.25," (step % 10 < 9 ? "" : \
+                "\"norm/a\":" step / 2 ",\"norm/b\":" (step < 30 ? 7 : "null") ",\"words\":\"none\","), time
         }
         function start(event, step) {
             printf "{\"event\":\"%s\",\"step\":%d,\"name\":\"a\",\"argv\":\"--steps 40\",\"version\":\"0.1\"," \
@@ -38,7 +39,7 @@ a_run() {
             start("resume", 20)
             for (i = 20; i < 40; i++) train(i, i == 25 ? "null" : 3 - i / 40)
             text("warn", 25, "\"msg\":\"step 25 skipped: the gradient\"")
-            text("val", 40, "\"loss\":2.1234,\"bpb\":3.0625")
+            text("val", 40, "\"loss\":2.1234,\"bpb\":3.0625,\"top1\":0.5")
             text("ckpt", 40, "\"path\":\"x/step_00000040\",\"stall_ms\":12.5,\"write_ms\":80")
             text("task", 40, "\"name\":\"colours\",\"items\":8,\"right\":6,\"right_norm\":6")
             text("sample", 40, "\"prompt\":\"Mira\",\"text\":\" </script><script>alert(1)</script> <img onerror=x>\"")
@@ -77,7 +78,12 @@ check "every step is there once, with the later loss" values \
     'list(loss) == list(range(40)) and abs(loss[21] - (3 - 21 / 40)) < 1e-6'
 check "a loss that is not a number, a spike" values 'loss[25] is None and loss[5] == 999'
 check "what is left of a step" values 'curve["rest_ms"][3] == 75 and curve["spread_ms"][3] == 10'
-check "nothing of what was never measured" values '"mfu" not in curve'
+check "nothing of what was never measured, and no words" values '"mfu" not in curve and "words" not in curve'
+check "numbers that it does not know" values 'curve["aux_loss"][39] == 0.25 and curve["val top1"] == {40: 0.5} and \
+    curve["norm/a"] == {9: 4.5, 19: 9.5, 29: 14.5, 39: 19.5} and curve["norm/b"] == {9: 7, 19: 7, 29: 7, 39: None}'
+check "have a chart each, parts of one measurement the same" has '<figure data-y="aux_loss" data-dots="" data-smooth>' \
+    '<figure data-y="" data-dots="val top1">' '<figure data-y="norm/" data-dots=""><figcaption><h3>norm</h3>'
+check "and there are no others" test "$(grep -o '<figure data' "$page" | wc -l)" -eq 16
 check "tokens, seconds without the pause" values \
     'run["places"][1][3] == 4096 and run["places"][2][3] == 2 and run["places"][2][39] == 25'
 check "a sample can neither end the script nor be a tag" lacks '<script>alert' '<img'

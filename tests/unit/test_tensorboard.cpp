@@ -77,6 +77,7 @@ TEST(what_each_event_shows) {
     shows("\"event\":\"train\",\"lr\":1,\"grad_norm\":1,\"tok_s\":9,\"step_ms\":1,\"mfu\":null",
           {"train/lr", "train/grad_norm", "speed/tok_s", "speed/step_ms"});
     shows("\"event\":\"val\",\"loss\":1,\"bpb\":2", {"val/loss", "val/bpb"});
+    shows("\"event\":\"train\",\"grad_norm/w\":1,\"grad_norm/mfu\":null", {"\x0a\x0bgrad_norm/w\x15"});
     shows("\"event\":\"task\",\"name\":\"arc\",\"items\":4,\"acc\":0.25,\"acc_norm\":0.5",
           {std::string("task/arc/acc\x15\0\0\x80\x3e", 17), std::string("task/arc/acc_norm\x15\0\0\0\x3f", 22)});
     shows("\"event\":\"warn\",\"msg\":\"look\\nhere\"", {"    look\n    here"});
