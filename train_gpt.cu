@@ -217,6 +217,8 @@ StepStats collect_stats(Trainer* t) {
     s.measures = mean_measures(*find_model(t->options.model), results);
     s.loss = plain(s.loss / host_state(t)->tokens);
     s.times = executor_times(&t->executor);
+    if (due(t, t->options.measure_every))
+        s.measured = measure(t->options.measure, {&t->model, &t->ddp, host_state(t)->tokens});
     join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
                                                      checkpoints_saved(t->checkpoints), s.norm}));
     return s;

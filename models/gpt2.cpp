@@ -62,7 +62,7 @@ void plan(Model* m, Layout& place) {
         const auto keep = [&](auto*& array, size_t n, int shared_from) {
             if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
-        place(b.ln1.inp, N * C);
+        place_residual(m, place, b.ln1.inp, N * C);
         keep(b.ln2.inp, N * C, 3);
         for (LayerNorm* norm : {&b.ln1, &b.ln2}) {
             keep(norm->out, N * C, 2);
@@ -75,7 +75,7 @@ void plan(Model* m, Layout& place) {
         keep(b.fc, N * 4 * C, 3);
         keep(b.gelu, N * 4 * C, 1);
     }
-    place(a.lnf.inp, N * C);
+    place_residual(m, place, a.lnf.inp, N * C);
     place(a.lnf.out, N * C);
     place(a.lnf.mean, N);
     place(a.lnf.rstd, N);

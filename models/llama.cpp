@@ -294,7 +294,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
         const auto keep = [&](auto*& array, size_t n, int shared_from) {
             if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
-        place(b.ln1.inp, N * C);
+        place_residual(m, place, b.ln1.inp, N * C);
         keep(b.ln2.inp, N * C, 3);
         for (LayerNorm* norm : {&b.ln1, &b.ln2}) {
             keep(norm->out, N * C, 2);
@@ -304,7 +304,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
         keep(b.gateup, N * 2 * F, 3);
         keep(b.act, N * F, 1);
     }
-    place(a.norm.inp, N * C);
+    place_residual(m, place, a.norm.inp, N * C);
     place(a.norm.out, N * C);
     place(a.norm.rstd, N);
     place(a.branch, N * C);

@@ -118,11 +118,11 @@ void plan(Model* m, Layout& place) {
     Lstm& a = own<Lstm>(m);
     const size_t B = m->B, N = B * m->T, C = m->shape.C;
     place(a.tokens, N);
-    place(a.embedded, N * C);
+    place_residual(m, place, a.embedded, N * C);
     a.layer.resize(m->shape.L);
     for (Layer& layer : a.layer) {
         place(layer.gates, N * 4 * C);
-        place(layer.h, (N + B) * C);
+        place_residual(m, place, layer.h, (N + B) * C);
         place(layer.c, (N + B) * C);
     }
     place(a.recurrent, B * 4 * C);

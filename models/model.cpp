@@ -68,6 +68,7 @@ static int logits_chunk(int N, int Vp, bool on_gpu) {
 static void place_arrays(Model* m) {
     Layout place = {.memory = static_cast<char*>(m->memory)};
     const size_t N = size_t(m->B) * m->T;
+    m->residuals.clear();
     m->kind->plan(m, place);
     place(m->logits, size_t(m->chunk) * m->shape.Vp);
     place(m->losses, N);

@@ -9,6 +9,7 @@
 #pragma once
 #include <any>
 #include <functional>
+#include <span>
 #include "kernels/kernels.h"
 #include "models/losses/loss.h"
 #include "models/shape.h"
@@ -87,6 +88,8 @@ struct Model {
     std::vector<float*> grads = {};     // likewise; null for a frozen matrix
     DocumentTokens documents = {};      // the tokenizer's, for a model that keeps documents apart
     std::any own = {};                  // the model's own arrays, a struct in its .cpp
+    // The arrays of the residual stream: in front of each block and behind the last.
+    std::vector<std::span<floatX>> residuals = {};
     // Arrays that every model has.
     floatX* logits = nullptr;           // (chunk,Vp)
     float* losses = nullptr;            // (N)
@@ -113,6 +116,13 @@ struct Model {
 template <class Own> Own& own(Model* m) {
     if (!m->own.has_value()) m->own.emplace<Own>();
     return *std::any_cast<Own>(&m->own);
+}
+
+// Places an array of the residual stream, which measurements read after a step: only forward may
+// write to it.
+inline void place_residual(Model* m, Layout& place, floatX*& array, size_t n) {
+    place(array, n);
+    m->residuals.push_back({array, n});
 }
 
 // dropout() returns the arguments of dropout at place number `site` of the model. drop() applies

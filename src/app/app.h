@@ -47,6 +47,7 @@ CheckpointFiles checkpoint_files(const Options& options, const Shape& shape, con
 #ifdef BACKEND                      // the other functions belong to a backend
 #include "models/use.h"
 #include "src/ddp/ddp.h"
+#include "src/measure/measure.h"
 namespace BACKEND {
 
 // ---- the memory that a run takes: memory.cpp

@@ -261,7 +261,7 @@ JsonLine& JsonLine::add(const JsonLine& more) {
     return *this;
 }
 
-JsonLine& JsonLine::raw(const char* key, const std::string& json) {
+JsonLine& JsonLine::raw(std::string_view key, const std::string& json) {
     body += (body.empty() ? "" : ",") + json_quote(key) + ':' + json;
     return *this;
 }

@@ -67,14 +67,14 @@ inline std::string json_number(float x) { return json_number(x, 9); }
 
 // One object on one line: JsonLine().add("step", 3).add("loss", 1.5).text()
 struct JsonLine {
-    template <class T> JsonLine& add(const char* key, const T& x) {
+    template <class T> JsonLine& add(std::string_view key, const T& x) {
         if constexpr (std::is_same_v<T, bool>) return raw(key, x ? "true" : "false");
         else if constexpr (std::is_floating_point_v<T>) return raw(key, json_number(x));
         else if constexpr (std::is_integral_v<T>) return raw(key, std::to_string(x));
         else return raw(key, json_quote(x));
     }
     JsonLine& add(const JsonLine& more);      // adds the members of `more`
-    JsonLine& raw(const char* key, const std::string& json);  // json: a value that is JSON already
+    JsonLine& raw(std::string_view key, const std::string& json);     // json: a value that is JSON already
     std::string text() const { return "{" + body + "}"; }
   private:
     std::string body;

@@ -72,7 +72,11 @@ bool set_option(const Option& option, const std::string& text) {
         if constexpr (std::is_same_v<T, std::string>) {
             const auto alias = option.aliases.find(text);
             *to = alias == option.aliases.end() ? text : alias->second;
-            return takes_any_text(option) ? !text.empty() : contains(split(option.value, '|'), *to);
+            if (takes_any_text(option)) return !text.empty();
+            const char by = option.value.find(',') == option.value.npos ? '|' : ',';
+            const Words typed = by == ',' ? split(*to, by) : Words{*to};
+            return std::ranges::all_of(typed, [known = split(option.value, by)](
+                                                  const auto& word) { return contains(known, word); });
         } else if constexpr (std::is_same_v<T, bool>) {
             *to = text == "on" || text == "true";
             return *to || text == "off" || text == "false";

@@ -22,7 +22,8 @@ std::string shown(const std::string& text);     // for errors: its first 80 byte
 // schedule or a reduction.
 struct Option {
     std::string name;               // "steps", which is typed as --steps, or "-o"
-    // What --help shows: "N", or the words to choose from if there are no capitals. "": a flag.
+    // What --help shows: "N", or the words to choose from if there are no capitals: one of "a|b", or
+    // any of "a,b". "": a flag.
     std::string value;
     // "": --help does not show the option, since only other programs use it.
     const char* help;

@@ -11,6 +11,7 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/numbers.h"
+#include "src/measure/measure.h"
 
 namespace {
 
@@ -24,7 +25,7 @@ const Words
     // They say when to evaluate, save or print, or where the data are, which are compared by their
     // hash.
     kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps "
-                  "sample-every log-every save-every save-patience keep keep-every prompt system "
+                  "sample-every measure measure-every log-every save-every save-patience keep keep-every prompt system "
                   "samples temperature top-k top-p max-tokens"),
     // They concern one start only: a saved value is ignored in any case.
     kLocal = split("device threads np max-restarts elastic timeout out-dir task perplexity stride "
@@ -65,21 +66,21 @@ template <class F> void each_hyper(const F& use) {
             for (const Hyper& h : hyper) use(choice, row, h);
 }
 
-// The entries of the lists of models and presets, as --help shows them.
+// The entries of the lists of models, presets and measurements, as --help shows them.
 struct Lists {
-    std::string models, presets;
+    Choice models = {}, presets = {}, measurements = {};
     std::map<std::string, std::string> aliases;         // other names of presets
     Lists() {
-        const auto add = [](std::string* list, const std::string& word) {
-            *list += (list->empty() ? "" : "|") + word;
-        };
         for (const ModelInfo* m : all_models()) {
-            add(&models, m->name);
+            models.add(m->name, "", {});
             for (const Preset& p : m->presets()) {
-                add(&presets, p.name);
+                presets.add(p.name, "", {});
                 for (const std::string& alias : split(p.aliases)) aliases[alias] = p.name;
             }
         }
+#define X(name) measurements.add(#name, name##_help, {});
+        MEASUREMENTS(X)
+#undef X
     }
 };
 
@@ -123,8 +124,8 @@ std::vector<Option> option_table(Options* o) {
         }
     };
     add("Model", {
-        {"model", lists.models, "default: that of --preset or --init", &o->model},
-        {"preset", lists.presets, "sizes and settings that go together", &o->preset, "",
+        {"model", lists.models.names, "default: that of --preset or --init", &o->model},
+        {"preset", lists.presets.names, "sizes and settings that go together", &o->preset, "",
          kNotNegative, "", lists.aliases},
         {"init", "PATH",
          "start from weights, shape and tokenizer of a run, checkpoint, Hugging Face folder, .gguf or "
@@ -238,6 +239,9 @@ std::vector<Option> option_table(Options* o) {
         {"stride", "N", "of --perplexity, in tokens (not given: half the context)", &o->stride, "",
          kContext},
         {"sample-every", "STEPS", "writes a sample of text; 0 = never", &o->sample_every, "-s"},
+        {"measure", replaced(lists.measurements.names, '|', ','), lists.measurements.help.c_str(),
+         &o->measure},
+        {"measure-every", "STEPS", "from step 0 on; 0 = never", &o->measure_every},
         {"log-every", "STEPS", "console lines, at most one a second; 0 = first and last",
          &o->log_every, "log-interval"},
         {"save-every", "STEPS", "and after the last step and each best score; 0 = never",

@@ -45,6 +45,8 @@ struct Options {
     // resume: "" (no), "auto" or a path; plan_for: --for.
     std::string out_dir, resume, plan_for;
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
+    std::string measure;                // names of measurements, with commas between them
+    int64_t measure_every = 100;
     int keep = 2;
     int64_t keep_every = 0;
     bool dry_run = false, force = false, verbose = false, perplexity = false;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/json.h"
 #include "src/base/numbers.h"
 #include "src/checkpoint/checkpoint.h"
 
@@ -195,7 +194,7 @@ void report_step(Reporter* r, const StepStats& s) {
         line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
             .add("slowest_rank", slowest - s.ranks.begin());
     for (const auto& [name, value] : s.measures) line.add(name, value);
-    r->log->event(line);
+    r->log->event(line.add(s.measured));
     watch_loss(r, s);
 
     const int64_t left = o.steps - 1 - s.step, before = r->steps_here++;

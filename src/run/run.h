@@ -7,13 +7,13 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "src/base/json.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
 
 struct CheckpointFiles;                 // src/checkpoint/checkpoint.h
 struct FolderLock;                      // src/base/file.h
-struct JsonLine;                        // src/base/json.h
 
 // ---- the folder: run.cpp
 
@@ -135,6 +135,7 @@ struct StepStats {
     std::vector<RankReport> ranks = {};
     // Names and means of ModelInfo::measures.
     std::vector<std::pair<const char*, double>> measures = {};
+    JsonLine measured = {};             // of --measure
 };
 
 // Combines the ranks' reports in *stats: all requests, the largest norm, and `skipped` if it is not

@@ -23,7 +23,9 @@ check "its checkpoint" sh -c "cd '$out/ckpt/step_00000004' &&
     ls DONE model.safetensors config.json tokenizer.json optim.safetensors state.json"
 expect "no second run in the folder" 2 'not empty' $train $tiny --out-dir "$out"
 expect "--force overwrites" 0 '^done ' $train $tiny --out-dir "$out" --force --save-every 2
-expect "--steps may grow" 0 '^done ' $train --resume "$out" --steps 6
+expect "--steps may grow, and a resume may measure" 0 '^done ' $train --resume "$out" --steps 6 --measure activations \
+    --measure-every 5
+check "which is logged" grep -q '"step":5,.*,"activations/0":[0-9.]*,"activations/1":' "$out/metrics.jsonl"
 expect "less than is done is done" 0 'finished' $train --resume "$out" --steps 5
 expect "an identity option may not change" 2 'seed' $train --resume "$out" --seed 9 --steps 8
 cp -r "$out" "$tmp/elsewhere"

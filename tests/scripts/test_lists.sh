@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_lists.sh -- all of the lists, and other shapes, give one rank's files by 2 and 4 ranks and after a resume.
+# test_lists.sh -- all of the lists, and other shapes, give one rank's files and measured values by 2 and 4 ranks and
+# after a resume.
 . tests/cases.sh
 values() { $train --help --device cpu | sed -n "s/^ *--$1 \([a-z0-9_|-]*\).*/\1/p" | tr '|' '\n'; }
 each() { grep -v '^#' | sed "s/^/--$1 /"; }
@@ -19,19 +20,51 @@ check "--help lists the schedules" test "$(grep -c -e --schedule "$tmp/rows")" -
 check "and the losses" grep -q -e '--loss z-loss' "$tmp/rows"
 shape="--device cpu --threads 1 $on_lines --channels 64 --replicas 4 --seq-len 16 --batch-size 2 --total-batch-size 256"
 small="$shape --eval-every 4 --eval-steps 2 --sample-every 0 --audit-every 3 --warmup-steps 2 --steps 8 --save-every 4"
-alike() { same "$tmp/$1" "$tmp/$2" && [ "$(contents "$tmp/$1")" = "$(contents "$tmp/$2")" ]; }
+measurements=$(grep -v '^#' src/measure/list | paste -sd,)
+# The members of train events whose names have a slash, behind the step.
+measured() {
+    sed -nE 's/^\{"event":"train","step":([0-9]*),[^/]*,("[a-z_]*\/.*),"time".*/\1 \2/p' "$tmp/$1/metrics.jsonl" |
+        sort -u
+}
+alike() {
+    same "$tmp/$1" "$tmp/$2" && [ "$(contents "$tmp/$1")" = "$(contents "$tmp/$2")" ] &&
+        measured "$1" >"$tmp/a.measured" && measured "$2" | diff "$tmp/a.measured" -
+}
+# There are numbers of steps 0, 3 and 6, and the tensors' norms together are the gradient's.
+all_measured() {
+    measured first >"$tmp/lines"
+    for part in $(echo "$measurements" | tr , ' ') activations/2; do
+        [ "$(grep -c "^[036] .*\"$part" "$tmp/lines")" -eq 3 ] || { echo "no $part"; return 1; }
+    done
+    losses "$tmp/first" >"$tmp/norms"
+    ! grep -E '":(null|0[,}])' "$tmp/lines" && awk 'FILENAME == ARGV[1] { norm[$1] = $3; next }
+        { sum = 0
+            for (n = split($0, member, /[:,]/); n > 1; n--) if (member[n - 1] ~ /grad_norm/) sum += member[n] ^ 2
+            off = sqrt(sum) / norm[$1] - 1
+            if (off > 1e-6 || off < -1e-6) { print $0, norm[$1]; bad = 1 } }
+        END { exit bad }' "$tmp/norms" "$tmp/lines"
+}
 by_ranks() { LOCKSTEP_BUCKET_UNITS=3 run "ranks_$1" $train --np "$1" --overlap on && alike first "ranks_$1"; }
 resumed() {
     rm -rf "$tmp/ranks_4/ckpt/step_00000008" && $train --resume "$tmp/ranks_4" --np 2 && alike first ranks_4
 }
 while read -r row; do
-    case $row in *--dtype*) job="$small $row" ;; *) job="$small --dtype fp32 $row" ;; esac
+    case $row in *--dtype*) plain="$small $row" ;; *) plain="$small --dtype fp32 $row" ;; esac
+    job="$plain --measure $measurements --measure-every 3"
     rm -rf "$tmp/first" "$tmp"/ranks_?
     check "$row" run first $train
+    check "$row: it is measured" all_measured
     case $row in *--lr*) check "$row: the loss falls" falls "$tmp/first" ;; esac
     for np in 2 4; do check "$row: --np $np" by_ranks $np; done
     check "$row: a resume from its middle" resumed
 done <"$tmp/rows"
+unmeasured() {
+    job=$plain run unmeasured $train && same "$tmp/first" "$tmp/unmeasured" && [ -z "$(measured unmeasured)" ]
+}
+check "measurements change no bit" unmeasured
+job="$shape --steps 2 --warmup-steps 0 --lr 1e30 --measure activations --measure-every 1"
+blown_up() { run nan $train && measured nan >"$tmp/lines" && grep '^1 .*"activations/2":null' "$tmp/lines"; }
+check "what is not finite is null" blown_up
 # Negative control: another number of replicas is another sum.
 job=$(echo $small | sed 's/--replicas 4/--replicas 2/')
 other() { run two $train && job=$small run four $train && ! alike two four; }

@@ -14,10 +14,11 @@ allowed() {
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base src/checkpoint kernels optimizers build' ;;
         kernels) echo 'src/base optimizers build' ;;
-        src/options) echo 'src/base src/ddp models optimizers kernels build' ;;
+        src/measure) echo 'src/base src/comm src/ddp models kernels build' ;;
+        src/options) echo 'src/base src/ddp src/measure models optimizers kernels build' ;;
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
-        src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers' \
-            'kernels build' ;;
+        src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp src/measure models' \
+            'optimizers kernels build' ;;
         tools/lm) echo 'tools tools/text src/app src/options src/run src/base src/comm src/data src/ddp models' \
             'kernels' ;;
     esac
@@ -40,8 +41,8 @@ points_one_way() {
     cat "$tmp/arrows"
     [ ! -s "$tmp/arrows" ]
 }
-for room in src/base src/comm src/data src/checkpoint tools/text src/ddp src/options src/run src/app tools/lm \
-    optimizers models kernels; do
+for room in src/base src/comm src/data src/checkpoint tools/text src/ddp src/measure src/options src/run src/app \
+    tools/lm optimizers models kernels; do
     check "$room includes what it may" points_one_way $room
 done
 # Negative control.

@@ -82,9 +82,9 @@ const Sample samples[] = {
     {"np", "2"}, {"max-restarts", "0"}, {"elastic", ""}, {"reduce", "nccl"}, {"overlap", "off", "false"},
     {"graph", "off", "false"}, {"recompute", "2"}, {"audit-every", "0"}, {"timeout", "2.5"}, {"out-dir", "runs/\"x\""},
     {"eval-every", "11"}, {"eval-steps", "12"}, {"sample-every", "13"}, {"log-every", "14"}, {"save-every", "15"},
-    {"save-patience", "5"}, {"keep", "16"}, {"keep-every", "32"}, {"resume", "runs/y"}, {"force", ""},
-    {"dry-run", ""}, {"for", "8xh100"},
-    {"verbose", ""}, {"system", "Be kind."}, {"prompt", "\u00c4 \n"}, {"temperature", "0"}, {"top-k", "40"},
+    {"measure", "activations,grad_norm"}, {"measure-every", "3"}, {"save-patience", "5"}, {"keep", "16"},
+    {"keep-every", "32"}, {"resume", "runs/y"}, {"force", ""}, {"dry-run", ""}, {"for", "8xh100"}, {"verbose", ""},
+    {"system", "Be kind."}, {"prompt", "\u00c4 \n"}, {"temperature", "0"}, {"top-k", "40"},
     {"top-p", "0.9"}, {"max-tokens", "99"}};
 
 std::string json_of(const Options& o, const std::string& name) {
@@ -164,6 +164,8 @@ TEST(refused_arguments) {
     const Refusals cases = {
         {"--lr abc", "--lr: got abc, want a number > 0"}, {"--perplexity", "want eval OUT"},
         {"--task=arc.jsonl", "want eval OUT"}, {"--stride 3", "want eval OUT"}, {"--keep 3e9", "--keep"},
+        {"--measure grad_norm,x", "--measure: got grad_norm,x, want grad_norm"},
+        {"--optimizer sgd,muon", "got sgd,muon"},
         {"--seed 18446744073709551616", "--seed"}, {"--seed -1", "--seed"}, {"--steps 1e17", "--steps"},
         {"--prompt=", "got nothing"}, {"--steps 18446744073709551615", "--steps"}, {"--dropout 1", "< 1"},
         {"--dropout 0.99999999999", "< 1"}, {"--beta2 1.0", "< 1"}, {"--final-lr-frac 1.1", "from 0 to 1"},

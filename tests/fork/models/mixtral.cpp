@@ -61,14 +61,15 @@ void plan(Model* m, Layout& place) {
     const size_t NK = N * size_t(K(m)), rows = N * size_t(Ep(m));
     a.block.resize(size_t(m->shape.L));
     const auto place_norm = [&](LayerNorm* norm) {
-        place(norm->inp, N * C);
         place(norm->out, N * C);
         place(norm->rstd, N);
     };
     for (Block& b : a.block) {
+        place_residual(m, place, b.ln1.inp, N * C);
         place_norm(&b.ln1);
         llama_place_attention(m, &b.att, kMixtral, place);
         place(b.qkv, N * size_t(LlamaSizes(m->shape).width));
+        place(b.ln2.inp, N * C);
         place_norm(&b.ln2);
         place(b.router, rows);
         place(b.x, NK * C);
@@ -76,6 +77,7 @@ void plan(Model* m, Layout& place) {
         place(b.act, NK * F);
         place(b.y, NK * C);
     }
+    place_residual(m, place, a.norm.inp, N * C);
     place_norm(&a.norm);
     place(a.branch, N * C);
     llama_place_shared(m, place, &a.shared, kMixtral);

@@ -1,0 +1,82 @@
+// measure.h -- measurements: numbers that a run computes in some of its steps (--measure,
+// --measure-every) and adds to their lines of metrics.jsonl. They change no bit of the run.
+//
+// A measurement is NAME.h and a line in src/measure/list. NAME.h has NAME_help, which --help shows,
+// and in namespace BACKEND NAME_measure, a function like the two in this file. A long one goes into
+// NAME.cpp beside it. Values must not depend on the number of ranks or threads, nor on whether the
+// run was resumed: tests/scripts/test_lists.sh compares them.
+#pragma once
+
+inline const char *const grad_norm_help = "of each trained tensor, before clipping",
+                  *const activations_help = "largest in front of each block and behind the last";
+
+#ifdef BACKEND
+#include <algorithm>
+#include <cmath>
+#include "models/model.h"
+#include "src/base/json.h"
+#include "src/base/words.h"
+#include "src/ddp/ddp.h"
+namespace BACKEND {
+
+// What a measurement gets after a step. On each rank it calls values.add("NAME/PART", x) for any
+// number of parts; rank 0 logs its values. A number that is not finite becomes null.
+struct Measured {
+    const Model* model;         // as the rank's last micro-batch of the step has left it
+    Ddp* ddp;                   // the sum of all gradients, and all weights after the step
+    double targets;             // of the step, on all ranks: a gradient is the sum over these
+    JsonLine values = {};
+};
+
+// Every rank has the sums of squares by unit, because it computes the norm of them.
+inline void grad_norm_measure(Measured* of) {
+    const Ddp& ddp = *of->ddp;
+    std::vector<float> squares(ddp.n / kUnit);
+    copy_to_host(squares.data(), ddp.partials, squares.size() * sizeof(float), ddp.stream);
+    for (size_t t = 0; t < ddp.arena->tensors.size(); t++) {
+        double sum = 0;
+        for (size_t u = ddp.offset[t] / kUnit; u < ddp.offset[t + 1] / kUnit; u++)
+            sum += squares[u];
+        of->values.add("grad_norm/" + ddp.arena->tensors[t].name, std::sqrt(sum) / of->targets);
+    }
+}
+
+// The largest absolute values of the residual stream in the step's last micro-batch, which the last
+// rank has computed.
+inline void activations_measure(Measured* of) {
+    for (size_t i = 0; i < of->model->residuals.size(); i++) {
+        const std::span<floatX> array = of->model->residuals[i];
+        std::vector<floatX> stored(array.size());
+        std::vector<float> values(array.size());
+        copy_to_host(stored.data(), array.data(), array.size_bytes());
+        load_floats(values.data(), stored.data(), values.size());
+        float largest = 0;
+        // 0 * x is NaN where x is not finite, and a NaN stays.
+        for (const float x : values) largest = std::max(largest, std::fabs(x)) + 0 * x;
+        of->values.add(format("activations/%zu", i), comm_gather(of->ddp->comm, largest).back());
+    }
+}
+
+}  // namespace BACKEND
+#endif
+
+// The files of the list, and MEASUREMENTS(X), which is X(grad_norm) X(activations).
+#include "build/measurements.h"
+
+#ifdef BACKEND
+namespace BACKEND {
+
+// Returns the values of the measurements `names`, which have commas between them. Collective.
+inline JsonLine measure(const std::string& names, Measured of) {
+    const Words chosen = split(names, ',');
+    if (chosen.empty()) return {};
+    ddp_settle(of.ddp);
+#define X(name) if (contains(chosen, #name)) name##_measure(&of);
+    MEASUREMENTS(X)
+#undef X
+    comm_barrier(of.ddp->comm);     // on a CPU the next step writes what other ranks may still read
+    return of.values;
+}
+
+}  // namespace BACKEND
+#endif
