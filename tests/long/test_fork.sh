@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_fork.sh -- a fork: models, optimizers, a schedule, a reduction and a loss of its own (tests/fork), files and lines
-# in lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
-# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp tests/fork tests/models
-# inputs: docs/fork.md tests/cases.sh
+# test_fork.sh -- a fork: models, optimizers, a schedule, a reduction, a loss and a measurement of its own (tests/fork),
+# files and lines in lists, go into a copy of the tree where nothing else is touched. It builds, and all works with them.
+# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp src/measure tests/fork
+# inputs: tests/models docs/fork.md tests/cases.sh
 . tests/lib.sh
 . tests/cases.sh
 [ -n "$ninja" ] || skip_all fork "no ninja"
@@ -35,6 +35,13 @@ check "docs/fork.md: an optimizer and a schedule" page 2
 check "docs/fork.md: more optimizers" page 3
 check "docs/fork.md: a reduction" page 4
 check "docs/fork.md: a loss" page 5
+check "docs/fork.md: a measurement" page 6
+drawn() {
+    sed -n 's/.*"event":"train","step":\([0-9]*\),.*"weights\/transformer.wte.weight":[0-9.]*,.*/\1/p' \
+        "$copy/runs/measured/metrics.jsonl" | tr '\n' ' ' >"$tmp/steps"
+    [ "$(cat "$tmp/steps")" = '0 4 8 ' ] && grep -q '<h3>weights</h3>' "$copy/runs/measured/report.html"
+}
+check "its values are logged and drawn" drawn
 cp tests/fork/models/mixtral.* "$copy/models/" && echo mixtral >>"$copy/models/list"
 cp tests/fork/test_mixtral.cpp "$copy/tests/models/"
 if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options build/tests/config \
