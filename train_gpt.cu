@@ -91,7 +91,7 @@ void load_weights(Trainer* t, const Init& init) {
 
 void open_loader(Trainer* t) {
     const int first = first_batch(t), end = first + own_micro_batches(t);
-    const Sampler order = data_order(t->options, t->data.train.samples);
+    const Sampler order = data_order(t->options, t->data.train);
     t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
                                               uint64_t(t->at.step));
 }

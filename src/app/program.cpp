@@ -65,7 +65,7 @@ size_t choose_backend(std::span<const Backend> backends, Options* o) {
 }
 
 void check_reduction(const Options& options, bool gpu) {
-    const ReductionInfo& reduction = find_reduction(options.reduce);
+    const ReductionInfo& reduction = find_row(kReductions, options.reduce);
     if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
         die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name,
             gpu ? "CPUs" : "GPUs", gpu ? "GPU, or take --device cpu" : "CPU");

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cmath>
 #include <variant>
+#include "src/data/orders/order.h"
 #include "src/ddp/reductions/reduction.h"
 #include "models/config.h"
 #include "src/base/common.h"
@@ -19,7 +20,8 @@ namespace {
 // A resume refuses an option that is given and differs from the saved one, because the run's bits
 // depend on it from the first step on. It takes those of three lists:
 const Words
-    // The bits differ from this step on, and `changed` says so. The hyperparameters count, too.
+    // The bits differ from this step on, and `changed` says so. The hyperparameters count, too, but
+    // for those of an order: step s of another order has seen other samples before.
     kTuned = split("steps lr schedule warmup-steps final-lr-frac grad-clip reduce"),
     // They say when to evaluate, save or print, or where the data are, which are compared by their
     // hash.
@@ -46,11 +48,12 @@ struct Choice {
 const std::vector<Choice>& all_choices() {
     static const std::vector<Choice> all = [] {
         Choice schedules = {"schedule", &Options::schedule}, rules = {"optimizer", &Options::optimizer},
-               reductions = {"reduce", &Options::reduce};
+               reductions = {"reduce", &Options::reduce}, orders = {"sampler", &Options::sampler};
         for (const ScheduleInfo& s : all_schedules()) schedules.add(s.name, s.help, s.hyper);
         for (const OptimizerInfo* i : all_optimizers()) rules.add(i->name, "", i->hyper);
-        for (const ReductionInfo* r : all_reductions()) reductions.add(r->name, r->help, r->hyper);
-        return std::vector{schedules, rules, reductions};
+        for (const ReductionInfo* r : kReductions) reductions.add(r->name, r->help, r->hyper);
+        for (const OrderInfo* r : kOrders) orders.add(r->name, r->help, r->hyper);
+        return std::vector{schedules, rules, reductions, orders};
     }();
     return all;
 }
@@ -101,9 +104,8 @@ const Option& find_option(const std::vector<Option>& options, const std::string&
 }  // namespace
 
 // Returns all options, whose values are in *o. Models that have the same option share a row, with
-// the limits and the help of the first of them; likewise optimizers, schedules and reductions. An
-// option has one value, so it must not be in two of these lists, nor have the name of an option of
-// all runs.
+// the limits and the help of the first of them; likewise the rows of another list. An option has one
+// value, so it must not be in two of these lists, nor have the name of an option of all runs.
 std::vector<Option> option_table(Options* o) {
     static const Lists lists;
     std::vector<Option> rows;
@@ -164,8 +166,7 @@ std::vector<Option> option_table(Options* o) {
          "bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json", &o->tokenizer},
         {"chat-template", "auto|chatml|llama3",
          "of conversations in --data; auto: that of --init, else chatml", &o->chat_template},
-        {"sampler", "lockstep|torch", "order of the data; torch: PyTorch's DistributedSampler",
-         &o->sampler},
+        {"sampler", choice_of("sampler").names, choice_of("sampler").help.c_str(), &o->sampler},
     });
     add("Optimisation", {
         {"steps", "N", "a resumed run may be given more", &o->steps,
@@ -279,7 +280,8 @@ namespace {
 std::vector<Option> table(const Options& o) { return option_table(const_cast<Options*>(&o)); }
 
 bool is_tuned(const Option& option, const Options& o) {
-    return contains(kTuned, option.name) || o.hyper.contains(option.name);
+    return contains(kTuned, option.name) ||
+           (o.hyper.contains(option.name) && option.chosen != &o.sampler);
 }
 bool is_fixed(const Option& option, const Options& o) {
     return !is_tuned(option, o) && !contains(kOpen, option.name) && !contains(kLocal, option.name);
