@@ -1,7 +1,8 @@
 #!/bin/sh
-# test_fork.sh -- a fork: models, optimizers, a schedule and a reduction of its own (tests/fork), files and lines in
-# lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
-# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp tests/fork tests/models
+# test_fork.sh -- a fork: models, optimizers, a schedule, a reduction and an order of its own (tests/fork), files and
+# lines in lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
+# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp src/data/orders
+# inputs: tests/fork tests/models
 # inputs: docs/fork.md tests/cases.sh
 . tests/lib.sh
 . tests/cases.sh
@@ -34,6 +35,7 @@ check "a line in models/list compiles the model and the lists alone" model_alone
 check "docs/fork.md: an optimizer and a schedule" page 2
 check "docs/fork.md: more optimizers" page 3
 check "docs/fork.md: a reduction" page 4
+check "docs/fork.md: an order of data" page 5
 cp tests/fork/models/mixtral.* "$copy/models/" && echo mixtral >>"$copy/models/list"
 cp tests/fork/test_mixtral.cpp "$copy/tests/models/"
 if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options build/tests/config \
@@ -42,7 +44,7 @@ if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/o
     give_up
 fi
 ok "the fork builds"
-check "docs/fork.md: the tests of models and of rules pass" page 5
+check "docs/fork.md: the tests of models and of rules pass" page 6
 check "their declarations come back from config.json" "$copy/build/tests/config"
 check "the mixture of experts has transformers' loss and gradients" "$copy/build/tests/mixtral_cpu"
 check "its options pass the tests of options" "$copy/build/tests/options"
@@ -108,6 +110,8 @@ a schedule that is in no list is refused with those that are ~ 2 ~ half\|cosine 
 int8: a GPU is refused ~ 2 ~ reduce int8: needs CPUs ~ --dry-run --for h100 --reduce int8
 int8: another's state is refused ~ 65 ~ --reduce it began with ~ --resume "$tmp/int8-one" --steps 14 --reduce ordered
 adafactor: rows and columns in the plan ~ 0 ~ optimizer [0-9]\.[0-9] ~ $plan --optimizer adafactor
+another mixture is refused on resume ~ 2 ~ mix: got 60, the run has 70 ~ --resume "$copy/runs/mix" --mix 60
+one file is no mixture ~ 2 ~ got 1 files of training data, want two ~ $job --sampler mix --out-dir "$tmp/unmixed"
 options of its own: refused values ~ 2 ~ inner ~ --model trail --inner 3 --dry-run
 --help lists them ~ 0 ~ inner ~ --model trail --help
 another model's option is refused ~ 2 ~ heads ~ --model trail --heads 2 --dry-run
