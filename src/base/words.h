@@ -58,8 +58,8 @@ struct Hyper {
 
 // Returns the row of a name that the option of the list accepts.
 template <class Rows> const auto& find_row(const Rows& rows, const std::string& name) {
-    for (const auto* row : rows)
-        if (name == row->name) return *row;
+    for (const auto& row : rows)
+        if (name == row.name) return row;
     die(kExitOther, "internal error: no %s", name.c_str());
 }
 

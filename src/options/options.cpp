@@ -47,13 +47,16 @@ struct Choice {
 
 const std::vector<Choice>& all_choices() {
     static const std::vector<Choice> all = [] {
-        Choice schedules = {"schedule", &Options::schedule}, rules = {"optimizer", &Options::optimizer},
-               reductions = {"reduce", &Options::reduce}, orders = {"sampler", &Options::sampler};
-        for (const ScheduleInfo& s : all_schedules()) schedules.add(s.name, s.help, s.hyper);
+        Choice rules = {"optimizer", &Options::optimizer};
         for (const OptimizerInfo* i : all_optimizers()) rules.add(i->name, "", i->hyper);
-        for (const ReductionInfo* r : kReductions) reductions.add(r->name, r->help, r->hyper);
-        for (const OrderInfo* r : kOrders) orders.add(r->name, r->help, r->hyper);
-        return std::vector{schedules, rules, reductions, orders};
+        const auto list = [](const char* option, std::string Options::*chosen, const auto& rows) {
+            Choice choice = {option, chosen};
+            for (const auto& row : rows) choice.add(row.name, row.help, row.hyper);
+            return choice;
+        };
+        return std::vector{list("schedule", &Options::schedule, all_schedules()), rules,
+                           list("reduce", &Options::reduce, kReductions),
+                           list("sampler", &Options::sampler, kOrders)};
     }();
     return all;
 }
@@ -574,9 +577,8 @@ static const std::vector<ScheduleInfo> kSchedules = {
 const std::vector<ScheduleInfo>& all_schedules() { return kSchedules; }
 
 double schedule_fraction(const Options& o, int64_t step) {
-    const auto schedule = std::ranges::find(kSchedules, o.schedule, &ScheduleInfo::name);
-    CHECK(schedule != kSchedules.end(), "no schedule %s", o.schedule.c_str());
+    const ScheduleInfo& schedule = find_row(kSchedules, o.schedule);
     if (step < o.warmup_steps) return double(step + 1) / double(o.warmup_steps);
-    const std::vector<double> hyper = hyper_values(o, schedule->hyper);
-    return schedule->fraction({step, o.steps, o.warmup_steps, o.final_lr_frac, hyper.data()});
+    const std::vector<double> hyper = hyper_values(o, schedule.hyper);
+    return schedule.fraction({step, o.steps, o.warmup_steps, o.final_lr_frac, hyper.data()});
 }

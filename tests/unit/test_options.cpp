@@ -369,7 +369,7 @@ TEST(schedules) {
            schedule_fraction(half, 49), schedule_fraction(half, 74));
     Options unknown = half;
     unknown.schedule = "cosin";
-    expect_error(kExitOther, "no schedule cosin", [&] { schedule_fraction(unknown, 50); });
+    expect_error(kExitOther, "no cosin", [&] { schedule_fraction(unknown, 50); });
     // A run that an older version has saved has no --decay-frac.
     Options old = half;
     old.hyper.clear();

@@ -37,6 +37,6 @@ inline const OrderInfo torch_info = {"torch", "PyTorch's DistributedSampler", to
 #include "build/orders.h"
 
 // In the order of src/data/orders/list.
-#define X(name) &name##_info,
-inline const OrderInfo* const kOrders[] = {ORDERS(X)};
+#define X(name) name##_info,
+inline const OrderInfo kOrders[] = {ORDERS(X)};
 #undef X

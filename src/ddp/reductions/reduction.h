@@ -74,6 +74,6 @@ inline constexpr ReductionRule ordered_rule = {}, nccl_rule = {};
 #include "build/reductions.h"
 
 // In the order of src/ddp/reductions/list.
-#define X(name) &name##_info,
-inline const ReductionInfo* const kReductions[] = {REDUCTIONS(X)};
+#define X(name) name##_info,
+inline const ReductionInfo kReductions[] = {REDUCTIONS(X)};
 #undef X
