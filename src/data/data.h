@@ -180,7 +180,10 @@ struct Sampler {
 
 // Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {
-    struct Batch { std::vector<int> tokens, targets; };         // (B,T)
+    struct Batch {
+        std::vector<int> tokens, targets;                       // (B,T)
+        std::vector<uint64_t> samples;                          // (B)  their numbers
+    };
     // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must
     // outlive the loader.
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch,

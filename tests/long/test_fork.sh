@@ -196,6 +196,20 @@ expect "such a key is refused" 65 'config.json: --soft-cap: got 0, want ' \
     "$copy/build/train_gpt" sample "$tmp/incomplete"
 cp tests/fork/models/trail.h "$copy/models/"
 
+# A model sees which samples it computes: in a step that is an epoch, all of 0 to 15, of which a micro-batch has two.
+numbers() {
+    sed -i 's/pass.measures\[0\] = documents;/pass.measures[0] = double(pass.samples[0] + pass.samples[1]);/' \
+        "$copy/models/trail.cpp" && build train_gpt && head -c 1025 tests/golden/lines.txt >"$tmp/epoch.txt" || return 1
+    for np in 1 2; do
+        rm -rf "$tmp/numbers" && $train --device cpu --model trail --data "$tmp/epoch.txt" --val-data "$tmp/epoch.txt" \
+            --seq-len 64 --batch-size 2 --total-batch-size 1024 --steps 5 --audit-every 2 --np $np \
+            --out-dir "$tmp/numbers" && [ "$(grep -c '"documents":15[,}]' "$tmp/numbers/metrics.jsonl")" -eq 5 ] ||
+            return 1
+    done
+    cp tests/fork/models/trail.cpp "$copy/models/" && build train_gpt
+}
+check "a pass has the numbers of its samples" numbers
+
 # A gradient that backward forgets is named: in the first step, or in the one step whose tokens it leaves out. The ranks
 # agree on the tensor, the step and the micro-batch, whose number does not depend on them.
 changed() {     # SED_SCRIPT: applied to the model as it was

@@ -1023,10 +1023,13 @@ TEST(loader_gives_what_the_sampler_says) {
                 BatchLoader loader(data.train, sampler, data.vocab_size, begin, end, uint64_t(W));
                 const auto expect_batch = [&](const BatchLoader::Batch& got, uint64_t step, int micro_batch) {
                     std::vector<int> x(B * T), y(B * T);
-                    for (size_t b = 0; b < B; b++)
-                        data.train.sample(sampler.index(step, micro_batch, int(b)), &x[b * T], &y[b * T], 1 << 30);
-                    EXPECT(got.tokens == x && got.targets == y, "W %d, step %d, micro_batch %d", W, int(step),
-                           micro_batch);
+                    std::vector<uint64_t> samples;
+                    for (size_t b = 0; b < B; b++) {
+                        samples.push_back(sampler.index(step, micro_batch, int(b)));
+                        data.train.sample(samples[b], &x[b * T], &y[b * T], 1 << 30);
+                    }
+                    EXPECT(got.tokens == x && got.targets == y && got.samples == samples,
+                           "W %d, step %d, micro_batch %d", W, int(step), micro_batch);
                 };
                 for (uint64_t step = uint64_t(W); step < uint64_t(W) + 20; step++)
                     for (int micro_batch = begin; micro_batch < end; micro_batch++) {
