@@ -21,6 +21,7 @@ struct Trainer {
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro-batches, 2, B, T)  tokens, then targets
+    std::vector<uint64_t> samples;      // (micro-batches, B)  their numbers
     PassResult *results, *host_results; // (micro-batches + 1)  the last one's loss is the norm
     StepState *states, *host_states;    // (2)  for even and odd steps
     Executor executor;                  // runs a step as kernels or as a CUDA graph
@@ -37,6 +38,7 @@ int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches())
 int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
+uint64_t* samples(Trainer* t, int i) { return &t->samples[size_t(i * t->options.batch_size)]; }
 // A step's values. The copy of the other parity may still be read when the next step begins.
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
@@ -69,6 +71,7 @@ void allocate(Trainer* t, Init* init) {
                  t->ddp.weights, /*training=*/true, t->arena, frozen, loss_of(o));
     t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
+    t->samples.resize(n * size_t(o.batch_size));
     t->results = device<PassResult>(n + 1, "results");
     t->host_results = static_cast<PassResult*>(host_alloc((n + 1) * sizeof(PassResult), "results"));
     t->at.sums.resize(size_t(optimizer->sums));
@@ -91,7 +94,7 @@ void load_weights(Trainer* t, const Init& init) {
 
 void open_loader(Trainer* t) {
     const int first = first_batch(t), end = first + own_micro_batches(t);
-    const Sampler order = data_order(t->options, t->data.train.samples);
+    const Sampler order = data_order(t->options, t->data.train);
     t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
                                               uint64_t(t->at.step));
 }
@@ -166,12 +169,13 @@ void load_batches(Trainer* t) {
         const BatchLoader::Batch& batch = t->loader->next();
         std::ranges::copy(batch.tokens, tokens(t, i));
         std::ranges::copy(batch.targets, targets(t, i));
+        std::ranges::copy(batch.samples, samples(t, i));
     }
 }
 
 Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t),
-                 .micro_batch = uint32_t(first_batch(t) + i)};
+                 .micro_batch = uint32_t(first_batch(t) + i), .samples = samples(t, i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
     // The first forward waits for each block's weights, which the step before has updated. The
     // last backward says which gradients are final, so that their reduction begins.

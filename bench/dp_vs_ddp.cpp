@@ -27,8 +27,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/data/data.h"
-#include "src/options/options.h"
+#include "src/data/orders/order.h"
 #include "src/options/options.h"
 
 namespace BACKEND {
@@ -69,12 +68,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
     std::vector<PassResult> results(static_cast<size_t>(G));
     StepState state = {};
     Measured result;
-    Sampler sampler;
-    sampler.n = data.train.samples;
-    sampler.seed = o.seed;
-    sampler.B = o.batch_size;
-    sampler.G = G;
-    sampler.R = o.replicas;
+    const Sampler sampler = {lockstep_info.sample, data.train.sources, o.seed, o.batch_size, G, o.replicas};
     std::barrier together(W);
     const auto run = [&](int w) {
         Replica& r = replicas[size_t(w)];

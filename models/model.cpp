@@ -24,7 +24,7 @@ static const ModelKind* find_kind(const ModelInfo* info) {
 }
 
 static LossRule* find_rule(const LossInfo* info) {
-#define X(name) if (info == &name##_info) return name##_rule;
+#define X(name) if (info->name == std::string(name##_info.name)) return name##_rule;
     LOSSES(X)
 #undef X
     CHECK(false, "loss %s is not in models/losses/list", info->name);

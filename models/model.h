@@ -25,6 +25,9 @@ struct Pass {
     bool accumulate = false;            // parameter gradients are added ("+="), not written ("=")
     const StepState* state = nullptr;   // seed and step, for dropout; null: no dropout
     uint32_t micro_batch = 0;           // its number within the step
+    // (B) numbers of the training samples, in host memory whose address stays the same from step to
+    // step; null: other tokens.
+    const uint64_t* samples = nullptr;
     void* cache = nullptr;              // generation: of positions before `first`; B is 1
     int first = 0;                      // position of the first token
     double* measures = nullptr;         // where the model writes ModelInfo::measures; null: nowhere

@@ -50,16 +50,7 @@ constexpr int kMaxStages = 4;
 // rules. Inline functions that other files share must not be defined then: the linker would keep
 // one copy, for one instruction set.
 #ifndef ISA
-
-// A hyperparameter: an option and its default `value`. elsewhere: its names in other trainers, for
-// "did you mean". with_init: the default with --init; 0: the same default.
-struct Hyper {
-    const char* option;
-    double value;
-    Limits limits;
-    const char *elsewhere, *help;
-    double with_init = 0;
-};
+#include "src/base/words.h"
 
 struct OptimizerInfo {
     const char* name;                   // the value of --optimizer, and the line in optimizers/list

@@ -7,7 +7,7 @@
 #pragma once
 #include <string>
 #include <vector>
-#include "optimizers/optimizer.h"
+#include "src/base/words.h"
 
 struct LossInfo {
     const char *name, *help;            // as --loss has it; what --help says behind it
@@ -53,20 +53,7 @@ inline void cross_entropy_rule(const LossRows& r) {
 // The files of the list, and LOSSES(X), which is X(cross_entropy) X(z_loss).
 #include "build/losses.h"
 
-#define X(name) extern const LossInfo name##_info;
-LOSSES(X)
+// In the order of models/losses/list.
+#define X(name) name##_info,
+inline const LossInfo kLosses[] = {LOSSES(X)};
 #undef X
-
-// Returns all losses, in the order of models/losses/list.
-inline std::vector<const LossInfo*> all_losses() {
-#define X(name) &name##_info,
-    return {LOSSES(X)};
-#undef X
-}
-
-// Returns the loss of a name that --loss accepts.
-inline const LossInfo& find_loss(const std::string& name) {
-    for (const LossInfo* loss : all_losses())
-        if (name == loss->name) return *loss;
-    die(kExitOther, "internal error: no loss %s", name.c_str());
-}

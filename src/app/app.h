@@ -34,8 +34,8 @@ DataOptions data_options(const Options& options, const Init& init);
 // untrained tokens get the mean of the others.
 void load_first_weights(float* weights, const Arena& arena, const Options& options,
                         const Init& init, const Data& data);
-// Returns the sampler, which decides the order of the data.
-Sampler data_order(const Options& options, uint64_t samples);
+// Returns the sampler, which decides the order of the training data.
+Sampler data_order(const Options& options, const Dataset& data);
 
 // Returns the texts that every checkpoint gets: config.json, the tokenizer's files and, if the
 // weights of --init are frozen, the file that names them. In config.json bos_token_id is the token

@@ -8,6 +8,7 @@
 #include "src/base/json.h"
 #include "src/base/words.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/data/orders/order.h"
 
 // Rank 0 reads the text files of a model's folder and broadcasts them, because other hosts may lack
 // the folder.
@@ -116,9 +117,10 @@ DataOptions data_options(const Options& o, const Init& init) {
     return d;
 }
 
-Sampler data_order(const Options& o, uint64_t samples) {
-    return {.torch = o.sampler == "torch", .n = samples, .seed = o.seed, .B = o.batch_size,
-            .G = int(o.micro_batches()), .R = o.replicas};
+Sampler data_order(const Options& o, const Dataset& data) {
+    const OrderInfo& order = find_row(kOrders, o.sampler);
+    return {.order = order.sample, .first = data.sources, .seed = o.seed, .B = o.batch_size,
+            .G = int(o.micro_batches()), .R = o.replicas, .values = hyper_values(o, order.hyper)};
 }
 
 // Sets the rows of new tokens (theirs and after) and of the tokens in `fill` to the mean of the

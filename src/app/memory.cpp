@@ -18,7 +18,7 @@ double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::str
     // In fp32 the masters are the weights themselves. On a CPU a checkpoint is written from a copy
     // of the arrays.
     const double masters = sizeof(floatX) == sizeof(float) ? 0 : floats;
-    const double of_replicas = floats * double(find_reduction(o.reduce).state.size()) * o.replicas;
+    const double of_replicas = floats * double(find_row(kReductions, o.reduce).state.size()) * o.replicas;
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
     const double weights = stored / sharing, state = (kept + masters + of_replicas) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));

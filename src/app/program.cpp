@@ -65,11 +65,11 @@ size_t choose_backend(std::span<const Backend> backends, Options* o) {
 }
 
 void check_choices(const Options& options, bool gpu) {
-    const ReductionInfo& reduction = find_reduction(options.reduce);
+    const ReductionInfo& reduction = find_row(kReductions, options.reduce);
     if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
         die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name,
             gpu ? "CPUs" : "GPUs", gpu ? "GPU, or take --device cpu" : "CPU");
-    if (gpu && !find_loss(options.loss).on_gpus)
+    if (gpu && !find_row(kLosses, options.loss).on_gpus)
         die(kExitUsage, "--loss %s: has no CUDA kernels; take --device cpu", options.loss.c_str());
 }
 

@@ -46,6 +46,24 @@ struct Option {
     std::string typed() const { return name.starts_with('-') ? name : "--" + name; }
 };
 
+// An option with a number that a row of a list brings, such as an optimizer's, and its default
+// `value`. elsewhere: its names in other trainers, for "did you mean". with_init: the default with
+// --init; 0: the same default.
+struct Hyper {
+    const char* option;
+    double value;
+    Limits limits;
+    const char *elsewhere, *help;
+    double with_init = 0;
+};
+
+// Returns the row of a name that the option of the list accepts.
+template <class Rows> const auto& find_row(const Rows& rows, const std::string& name) {
+    for (const auto& row : rows)
+        if (name == row.name) return row;
+    die(kExitOther, "internal error: no %s", name.c_str());
+}
+
 // Returns the option's value as a text from which set_option reads exactly that value.
 std::string value_text(const Option& option);
 // Sets the option's value. Returns false if the text is no valid value. Numbers may be 2.5e3, 512k

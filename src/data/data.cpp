@@ -104,8 +104,8 @@ void require_samples(const Data& data, bool evaluates) {
 // ---- the folder that build/prep has written
 
 // Skips all but whole numbers >= 0.
-static std::vector<int> parse_list(const Json& json) {
-    std::vector<int> list;
+template <class T = int> static std::vector<T> parse_list(const Json& json) {
+    std::vector<T> list;
     uint64_t n = 0;
     for (JsonItems i(json); i.next();)
         if (i.value.as_u64(&n)) list.push_back(n);
@@ -125,6 +125,7 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
                .masked = json.at("masked", what).text() == "true"};
     for (JsonItems i(json.find("given")); i.next();)
         s.given[i.value.get_u64("token", what)] = i.value.get_double("bytes", what);
+    s.sources = parse_list<uint64_t>(json.at("sources", what));
     if (s.width != 2 && s.width != 4 && s.width != 8)
         refuse(what, "width", json.at("width", what), "2, 4 or 8");
     const uint64_t size = s.file->size, has = (size - std::min(s.offset, size)) / s.width;
@@ -142,11 +143,13 @@ static Dataset read_dataset(const Json& json, const std::string& folder, int T, 
     for (JsonItems i(json.find("shards")); i.next();) {
         const Shard s = read_shard(i.value, folder, what);
         d.first.push_back(d.samples);
+        for (const uint64_t at : s.sources) d.sources.push_back(d.samples + (at - s.begin) / T);
         d.samples += (s.tokens - 1) / T;
         d.tokens += s.tokens;
         d.shards.push_back(s);
     }
     d.first.push_back(d.samples);
+    d.sources.push_back(d.samples);
     return d;
 }
 

@@ -44,6 +44,8 @@ struct Shard {
     // From token KEY of the file on: how many bytes of the text as given a byte of a token's text
     // stands for. Tokens have the text after NFC.
     std::map<uint64_t, double> given = {{0, 1}};
+    // The tokens of the file at which a file that the user gave begins; the first is `begin`.
+    std::vector<uint64_t> sources = {0};
 
     // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call
     // it. kExitBadContent if a token is not below vocab_size.
@@ -54,6 +56,9 @@ struct Dataset {
     std::vector<Shard> shards = {};
     // The number of each shard's first sample, and at the end the number of samples.
     std::vector<uint64_t> first = {};
+    // The same of the files that the user gave. A sample of joined texts is of the file in which
+    // its inputs end.
+    std::vector<uint64_t> sources = {};
     int T = 0;                          // tokens per sample
     int overlap = 0;                    // tokens that a sample shares with the one before
     uint64_t samples = 0, tokens = 0;
@@ -148,8 +153,7 @@ std::string find_data_file(const std::string& name,
                            const char* what_to_do = "run ninja, which makes the built-in text, or "
                                                     "give --data");
 
-// ---- which sample comes next: a pure function of (seed, epoch, position), whose only state is the
-// step
+// ---- which sample comes next: a pure function, whose only state is the step
 
 // Returns element i < n of a permutation of 0..n-1 that (seed, epoch) selects.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
@@ -157,21 +161,29 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
 // n < 2^32 / 20.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
-// index() returns which of n samples is sequence b (0..B-1) of micro-batch k (0..G-1) of step s.
-// This is sequence c = (s G + k) B + b of the run, and its sample is permute(c mod n) of epoch
-// c / n. With `torch`, the order is that of DistributedSampler(shuffle=True, drop_last=False) with
-// R replicas: the sample of sequence q of a replica is entry q mod len of that replica's list for
-// epoch q / len, where len is the length of the list.
+// What an order of data may depend on. It is fixed for a run. src/data/orders has the orders.
 struct Sampler {
-    bool torch = false;
-    uint64_t n = 0, seed = 0;
+    // Returns which sample is the run's sequence c, from 0: sequence c % B of micro-batch c / B % G
+    // of step c / B / G. Of a step's micro-batches the first G / R are those of replica 0, the next
+    // ones those of replica 1, ...
+    using Order = uint64_t(const Sampler& run, uint64_t c);
+    Order* order;
+    std::vector<uint64_t> first;        // as Dataset::sources
+    uint64_t seed = 0;
     int B = 0, G = 0, R = 1;
-    uint64_t index(uint64_t step, int micro_batch, int b) const;
+    std::vector<double> values = {};    // of the order's options
+    // Returns which sample is sequence b (0..B-1) of micro-batch k (0..G-1) of the step.
+    uint64_t index(uint64_t step, int k, int b) const {
+        return order(*this, (step * G + k) * B + b);
+    }
 };
 
 // Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {
-    struct Batch { std::vector<int> tokens, targets; };         // (B,T)
+    struct Batch {
+        std::vector<int> tokens, targets;                       // (B,T)
+        std::vector<uint64_t> samples;                          // (B)  their numbers
+    };
     // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must
     // outlive the loader.
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch,

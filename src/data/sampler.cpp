@@ -1,10 +1,6 @@
-// sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's order for comparison.
-// Prepares batches in this order while the device computes.
+// sampler.cpp -- a stateless permutation, of which orders of samples are made. Prepares batches in
+// the run's order while the device computes.
 #include "src/data/data.h"
-#include <map>
-#include <mutex>
-#include <numeric>
-#include <random>
 #include "src/base/common.h"
 
 // Applies a Feistel network of Philox rounds, over the smallest power of four >= n, until the value
@@ -27,48 +23,6 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     return i;
 }
 
-// Does what ATen's CPU kernel does: it seeds MT19937 with the low 32 bits of the seed and does a
-// Fisher-Yates shuffle from the front, with 32 random bits per swap.
-std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-    constexpr int64_t kMost = (1ll << 32) / 20;  // for this n and more ATen draws 64 bits per swap
-    if (n >= kMost)
-        die(kExitUsage,
-            "--sampler torch: got %s samples, want less than %s; use --sampler lockstep",
-            with_commas(n).c_str(), with_commas(kMost).c_str());
-    std::mt19937 generator(seed);
-    std::vector<int64_t> order(n);
-    std::iota(order.begin(), order.end(), 0);
-    for (size_t i = 0; i + 1 < order.size(); i++)
-        std::swap(order[i], order[i + generator() % (order.size() - i)]);
-    return order;
-}
-
-// Returns torch_randperm(n, seed), and keeps the last four: a step may need two epochs, and an
-// audit two more.
-static std::shared_ptr<const std::vector<int64_t>> torch_order(int64_t n, uint64_t seed) {
-    static std::mutex mutex;
-    static std::map<std::pair<int64_t, uint64_t>, std::shared_ptr<const std::vector<int64_t>>> kept;
-    const std::lock_guard lock(mutex);
-    auto& place = kept[{n, seed}];
-    if (!place) place = std::make_shared<const std::vector<int64_t>>(torch_randperm(n, seed));
-    const auto order = place;
-    if (kept.size() > 4) kept.erase(kept.begin());  // the smallest seed is that of the oldest epoch
-    return order;
-}
-
-uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
-    CHECK(n > 0 && micro_batch >= 0 && micro_batch < G && b >= 0 && b < B && G % R == 0,
-          "sampler: micro-batch %d, sequence %d", micro_batch, b);
-    const uint64_t k = micro_batch, c = (step * G + k) * B + b;
-    if (!torch) return permute(c % n, n, seed, c / n);
-
-    const uint64_t per_replica = G / R, replica = k / per_replica;
-    const uint64_t q = (step * per_replica + k % per_replica) * B + b;  // sequence of the replica
-    const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
-    const auto order = torch_order(n, seed + epoch);       // the seed that DistributedSampler uses
-    return (*order)[(q % length * R + replica) % n];
-}
-
 // ---- batches
 
 BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size,
@@ -78,9 +32,9 @@ BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_
 
 BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const {
     const size_t B = sampler.B, T = data.T;
-    Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T)};
+    Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T), {}};
     for (size_t b = 0; b < B; b++) {
-        const uint64_t i = sampler.index(step, k, b);
+        const uint64_t i = batch.samples.emplace_back(sampler.index(step, k, b));
         data.sample(i, &batch.tokens[b * T], &batch.targets[b * T], vocab_size);
     }
     return batch;

@@ -160,7 +160,7 @@ static void create_state(Ddp* ddp) {
     for (const StateSpec& array : ddp->optimizer->state)
         ddp->state.push_back(
             state_array(ddp, array.name, state_layout(*ddp->optimizer, array, *ddp->arena)));
-    for (const char* name : find_reduction(ddp->reduce).state)
+    for (const char* name : find_row(kReductions, ddp->reduce).state)
         ddp->replica_state.push_back(comm_shared<float>(ddp->comm, ddp->replicas * ddp->n, name));
 }
 
@@ -172,7 +172,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     static_cast<DdpSettings&>(*ddp) = settings;
     ddp->comm = comm;
     ddp->n = arena->n;
-    ddp->nccl_sums = find_reduction(settings.reduce).by_library;
+    ddp->nccl_sums = find_row(kReductions, settings.reduce).by_library;
     ddp->arena = arena;
     ddp->offset = arena->offset.data();
     ddp->optimizer = optimizer;
@@ -282,7 +282,7 @@ std::vector<NamedArray> ddp_named_state(const Ddp* ddp) {
     if (ddp->optimizer->exchange) std::swap(arrays[0].name, arrays[1].name);
     for (size_t k = 0; k < ddp->replica_state.size(); k++)
         for (int r = 0; r < ddp->replicas; r++)
-            arrays.push_back({format("%s.replica%d", find_reduction(ddp->reduce).state[k], r),
+            arrays.push_back({format("%s.replica%d", find_row(kReductions, ddp->reduce).state[k], r),
                               ddp->replica_state[k] + r * ddp->n});
     return arrays;
 }

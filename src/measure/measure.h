@@ -60,8 +60,8 @@ inline void activations_measure(Measured* of) {
 }  // namespace BACKEND
 #endif
 
-// The files of the list, and MEASUREMENTS(X), which is X(grad_norm) X(activations).
-#include "build/measurements.h"
+// The files of the list, and MEASURE(X), which is X(grad_norm) X(activations).
+#include "build/measure.h"
 
 #ifdef BACKEND
 namespace BACKEND {
@@ -72,7 +72,7 @@ inline JsonLine measure(const std::string& names, Measured of) {
     if (chosen.empty()) return {};
     ddp_settle(of.ddp);
 #define X(name) if (contains(chosen, #name)) name##_measure(&of);
-    MEASUREMENTS(X)
+    MEASURE(X)
 #undef X
     comm_barrier(of.ddp->comm);     // on a CPU the next step writes what other ranks may still read
     return of.values;

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cmath>
 #include <variant>
+#include "src/data/orders/order.h"
 #include "src/ddp/reductions/reduction.h"
 #include "models/config.h"
 #include "src/base/common.h"
@@ -20,7 +21,8 @@ namespace {
 // A resume refuses an option that is given and differs from the saved one, because the run's bits
 // depend on it from the first step on. It takes those of three lists:
 const Words
-    // The bits differ from this step on, and `changed` says so. The hyperparameters count, too.
+    // The bits differ from this step on, and `changed` says so. The hyperparameters count, too, but
+    // for those of an order: step s of another order has seen other samples before.
     kTuned = split("steps lr schedule loss warmup-steps final-lr-frac grad-clip reduce"),
     // They say when to evaluate, save or print, or where the data are, which are compared by their
     // hash.
@@ -46,13 +48,17 @@ struct Choice {
 
 const std::vector<Choice>& all_choices() {
     static const std::vector<Choice> all = [] {
-        Choice schedules = {"schedule", &Options::schedule}, rules = {"optimizer", &Options::optimizer},
-               losses = {"loss", &Options::loss}, reductions = {"reduce", &Options::reduce};
-        for (const ScheduleInfo& s : all_schedules()) schedules.add(s.name, s.help, s.hyper);
+        Choice rules = {"optimizer", &Options::optimizer};
         for (const OptimizerInfo* i : all_optimizers()) rules.add(i->name, "", i->hyper);
-        for (const LossInfo* l : all_losses()) losses.add(l->name, l->help, l->hyper);
-        for (const ReductionInfo* r : all_reductions()) reductions.add(r->name, r->help, r->hyper);
-        return std::vector{schedules, rules, losses, reductions};
+        const auto list = [](const char* option, std::string Options::*chosen, const auto& rows) {
+            Choice choice = {option, chosen};
+            for (const auto& row : rows) choice.add(row.name, row.help, row.hyper);
+            return choice;
+        };
+        return std::vector{list("schedule", &Options::schedule, all_schedules()), rules,
+                           list("loss", &Options::loss, kLosses),
+                           list("reduce", &Options::reduce, kReductions),
+                           list("sampler", &Options::sampler, kOrders)};
     }();
     return all;
 }
@@ -79,7 +85,7 @@ struct Lists {
             }
         }
 #define X(name) measurements.add(#name, name##_help, {});
-        MEASUREMENTS(X)
+        MEASURE(X)
 #undef X
     }
 };
@@ -103,10 +109,8 @@ const Option& find_option(const std::vector<Option>& options, const std::string&
 }  // namespace
 
 // Returns all options, whose values are in *o. Models that have the same option share a row, with
-// the limits and the help of the first of them; likewise schedules, optimizers, losses and
-// reductions. An
-// option has one value, so it must not be in two of these lists, nor have the name of an option of
-// all runs.
+// the limits and the help of the first of them; likewise the rows of another list. An option has one
+// value, so it must not be in two of these lists, nor have the name of an option of all runs.
 std::vector<Option> option_table(Options* o) {
     static const Lists lists;
     std::vector<Option> rows;
@@ -167,8 +171,7 @@ std::vector<Option> option_table(Options* o) {
          "bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json", &o->tokenizer},
         {"chat-template", "auto|chatml|llama3",
          "of conversations in --data; auto: that of --init, else chatml", &o->chat_template},
-        {"sampler", "lockstep|torch", "order of the data; torch: PyTorch's DistributedSampler",
-         &o->sampler},
+        {"sampler", choice_of("sampler").names, choice_of("sampler").help.c_str(), &o->sampler},
     });
     add("Optimisation", {
         {"steps", "N", "a resumed run may be given more", &o->steps,
@@ -286,7 +289,8 @@ namespace {
 std::vector<Option> table(const Options& o) { return option_table(const_cast<Options*>(&o)); }
 
 bool is_tuned(const Option& option, const Options& o) {
-    return contains(kTuned, option.name) || o.hyper.contains(option.name);
+    return contains(kTuned, option.name) ||
+           (o.hyper.contains(option.name) && option.chosen != &o.sampler);
 }
 bool is_fixed(const Option& option, const Options& o) {
     return !is_tuned(option, o) && !contains(kOpen, option.name) && !contains(kLocal, option.name);
@@ -487,7 +491,7 @@ std::vector<double> hyper_values(const Options& options, const std::vector<Hyper
 }
 
 ChosenLoss loss_of(const Options& options) {
-    const LossInfo& loss = find_loss(options.loss);
+    const LossInfo& loss = find_row(kLosses, options.loss);
     return {&loss, hyper_values(options, loss.hyper)};
 }
 
@@ -589,9 +593,8 @@ static const std::vector<ScheduleInfo> kSchedules = {
 const std::vector<ScheduleInfo>& all_schedules() { return kSchedules; }
 
 double schedule_fraction(const Options& o, int64_t step) {
-    const auto schedule = std::ranges::find(kSchedules, o.schedule, &ScheduleInfo::name);
-    CHECK(schedule != kSchedules.end(), "no schedule %s", o.schedule.c_str());
+    const ScheduleInfo& schedule = find_row(kSchedules, o.schedule);
     if (step < o.warmup_steps) return double(step + 1) / double(o.warmup_steps);
-    const std::vector<double> hyper = hyper_values(o, schedule->hyper);
-    return schedule->fraction({step, o.steps, o.warmup_steps, o.final_lr_frac, hyper.data()});
+    const std::vector<double> hyper = hyper_values(o, schedule.hyper);
+    return schedule.fraction({step, o.steps, o.warmup_steps, o.final_lr_frac, hyper.data()});
 }

@@ -32,8 +32,8 @@ struct Options {
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine", loss = "cross-entropy";
-    // Values of the options of optimizer, schedule, loss and reduction, by option. NaN: not set.
-    // resolve_options sets those of the chosen ones.
+    // Values of the options of optimizer, schedule, loss, reduction and order, by option. NaN: not
+    // set. resolve_options sets those of the chosen ones.
     std::map<std::string, double> hyper;
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
@@ -102,13 +102,11 @@ void options_take_model(Options* options, const ModelInfo& model, const Shape& s
 void resolve_options(Options* options, bool gpu);
 
 Trained trained_of(const Options& options);             // the tensors that the run trains
-// Returns the values of `hyper`, the options of an optimizer, schedule, loss or reduction, in that
-// order.
+// Returns the values of `hyper`, the options of one row of a list, in that order.
 std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper);
 ChosenLoss loss_of(const Options& options);             // what the run minimises
 
-// Returns {"seq_len": 256, ...}: every option that the model, optimizer, schedule, loss and
-// reduction have, one per line.
+// Returns {"seq_len": 256, ...}: every option that the run has, one per line.
 std::string options_to_json(const Options& options);
 // Returns name and value of every option that must be equal on all ranks. never_change: returns
 // only the options that a resume must not change.

@@ -327,11 +327,11 @@ void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate&
     const Source source = find_texts(file(name));
     Text text = read_text(source, false, nothing);
     std::vector<char> tokens;
-    Given given = {{0, 1}};
+    Shard made;
     std::string note;
-    if (!source.is_masked()) encode_text(text, tokenizer, 2, &tokens, &given, nothing);
+    if (!source.is_masked()) encode_text(text, tokenizer, &made, &tokens, nothing);
     else if (chat.form || source.format == Format::pairs)
-        encode_conversations(&text, tokenizer, chat, T, &tokens, &given, &note, nothing);
+        encode_conversations(&text, tokenizer, chat, T, &made, &tokens, &note, nothing);
 }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {

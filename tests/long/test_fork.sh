@@ -1,8 +1,9 @@
 #!/bin/sh
-# test_fork.sh -- a fork: models, optimizers, a schedule, a reduction, a loss and a measurement of its own (tests/fork),
-# files and lines in lists, go into a copy of the tree where nothing else is touched. It builds, and all works with them.
-# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp src/measure tests/fork
-# inputs: tests/models docs/fork.md tests/cases.sh
+# test_fork.sh -- a fork: models, optimizers, a schedule, a reduction, a loss, an order and a measurement of its own
+# (tests/fork), files and lines in lists, go into a copy of the tree where nothing else is touched. It builds, and all
+# works with them.
+# inputs: cxx configure build.ninja train_gpt.cu kernels/kernels.h models optimizers src/ddp src/measure src/data/orders
+# inputs: tests/fork tests/models docs/fork.md tests/cases.sh
 . tests/lib.sh
 . tests/cases.sh
 [ -n "$ninja" ] || skip_all fork "no ninja"
@@ -35,7 +36,8 @@ check "docs/fork.md: an optimizer and a schedule" page 2
 check "docs/fork.md: more optimizers" page 3
 check "docs/fork.md: a reduction" page 4
 check "docs/fork.md: a loss" page 5
-check "docs/fork.md: a measurement" page 6
+check "docs/fork.md: an order of data" page 6
+check "docs/fork.md: a measurement" page 7
 drawn() {
     sed -n 's/.*"event":"train","step":\([0-9]*\),.*"weights\/transformer.wte.weight":[0-9.]*,.*/\1/p' \
         "$copy/runs/measured/metrics.jsonl" | tr '\n' ' ' >"$tmp/steps"
@@ -117,6 +119,8 @@ a schedule that is in no list is refused with those that are ~ 2 ~ half\|cosine 
 int8: a GPU is refused ~ 2 ~ reduce int8: needs CPUs ~ --dry-run --for h100 --reduce int8
 int8: another's state is refused ~ 65 ~ --reduce it began with ~ --resume "$tmp/int8-one" --steps 14 --reduce ordered
 adafactor: rows and columns in the plan ~ 0 ~ optimizer [0-9]\.[0-9] ~ $plan --optimizer adafactor
+another mixture is refused on resume ~ 2 ~ mix: got 60, the run has 70 ~ --resume "$copy/runs/mix" --mix 60
+one file is no mixture ~ 2 ~ got 1 files of training data, want two ~ $job --sampler mix --out-dir "$tmp/unmixed"
 options of its own: refused values ~ 2 ~ inner ~ --model trail --inner 3 --dry-run
 another loss's option is refused ~ 2 ~ loss z-loss; want --loss smooth ~ $job --loss z-loss --smoothing 0.5 --dry-run
 smooth: a GPU is refused ~ 2 ~ loss smooth: has no CUDA kernels ~ --dry-run --for h100 --loss smooth
@@ -207,6 +211,20 @@ expect "a model with a key that cannot be read back trains" 0 '' $train $job --o
 expect "such a key is refused" 65 'config.json: --soft-cap: got 0, want ' \
     "$copy/build/train_gpt" sample "$tmp/incomplete"
 cp tests/fork/models/trail.h "$copy/models/"
+
+# A model sees which samples it computes: in a step that is an epoch, all of 0 to 15, of which a micro-batch has two.
+numbers() {
+    sed -i 's/pass.measures\[0\] = documents;/pass.measures[0] = double(pass.samples[0] + pass.samples[1]);/' \
+        "$copy/models/trail.cpp" && build train_gpt && head -c 1025 tests/golden/lines.txt >"$tmp/epoch.txt" || return 1
+    for np in 1 2; do
+        rm -rf "$tmp/numbers" && $train --device cpu --model trail --data "$tmp/epoch.txt" --val-data "$tmp/epoch.txt" \
+            --seq-len 64 --batch-size 2 --total-batch-size 1024 --steps 5 --audit-every 2 --np $np \
+            --out-dir "$tmp/numbers" && [ "$(grep -c '"documents":15[,}]' "$tmp/numbers/metrics.jsonl")" -eq 5 ] ||
+            return 1
+    done
+    cp tests/fork/models/trail.cpp "$copy/models/" && build train_gpt
+}
+check "a pass has the numbers of its samples" numbers
 
 # A gradient that backward forgets is named: in the first step, or in the one step whose tokens it leaves out. The ranks
 # agree on the tensor, the step and the micro-batch, whose number does not depend on them.

@@ -3,22 +3,28 @@
 # after a resume.
 . tests/cases.sh
 values() { $train --help --device cpu | sed -n "s/^ *--$1 \([a-z0-9_|-]*\).*/\1/p" | tr '|' '\n'; }
-each() { grep -v '^#' | sed "s/^/--$1 /"; }
+each() { values "$1" | grep -vxE "${2:-}" | sed "s/^/--$1 /"; }     # OPTION [PATTERN]: what the other rows have, too
 {
-    each model <models/list
-    each optimizer <optimizers/list | sed 's/$/ --dropout 0.1/'
-    values schedule | grep -vx cosine | each schedule       # which, as `ordered`, is that of the other rows
-    values loss | grep -vx cross-entropy | each loss
-    grep -vxE 'nccl|ordered' src/ddp/reductions/list | each reduce
+    each model
+    each optimizer | sed 's/$/ --dropout 0.1/'
+    each schedule cosine
+    each loss cross-entropy
+    each reduce 'nccl|ordered'
+    each sampler lockstep
     cat <<'END'
 --model llama --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --untied-head 1 --rope-factor 8 --lr 1e-2
 --model qwen3 --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --head-size 24 --dtype bf16 --lr 1e-2
 --model lstm --layers 2 --dtype bf16 --lr 1e-2
 END
 } >"$tmp/rows"
-check "--help lists the schedules" test "$(grep -c -e --schedule "$tmp/rows")" -ge 3
-check "and the losses" grep -q -e '--loss z-loss' "$tmp/rows"
-shape="--device cpu --threads 1 $on_lines --channels 64 --replicas 4 --seq-len 16 --batch-size 2 --total-batch-size 256"
+check "--help has the lists" test "$(cut -d' ' -f1 "$tmp/rows" | sort -u | wc -l)" -ge 5
+# A mixture wants two files.
+mkdir "$tmp/texts"
+sed 60q tests/golden/lines.txt >"$tmp/texts/a.txt"
+sed 1,60d tests/golden/lines.txt >"$tmp/texts/b.txt"
+cp tests/golden/lines.txt "$tmp/texts/val.txt"
+shape="--device cpu --threads 1 --data $tmp/texts --channels 64 --replicas 4 --seq-len 16 --batch-size 2"
+shape="$shape --total-batch-size 256"
 small="$shape --eval-every 4 --eval-steps 2 --sample-every 0 --audit-every 3 --warmup-steps 2 --steps 8 --save-every 4"
 measurements=$(grep -v '^#' src/measure/list | paste -sd,)
 # The members of train events whose names have a slash, behind the step.

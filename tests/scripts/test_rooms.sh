@@ -8,14 +8,15 @@ allowed() {
     case $1 in
         src/base) echo '' ;;
         src/comm) echo 'src/base' ;;
-        src/data|src/checkpoint) echo 'src/base src/comm' ;;
+        src/data) echo 'src/base src/comm build' ;;
+        src/checkpoint) echo 'src/base src/comm' ;;
         tools/text) echo 'src/base src/data src/checkpoint models kernels build' ;;
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
-        models) echo 'src/base src/checkpoint kernels optimizers build' ;;
+        models) echo 'src/base src/checkpoint kernels build' ;;
         kernels) echo 'src/base optimizers build' ;;
         src/measure) echo 'src/base src/comm src/ddp models kernels build' ;;
-        src/options) echo 'src/base src/ddp src/measure models optimizers kernels build' ;;
+        src/options) echo 'src/base src/data src/ddp src/measure models optimizers kernels build' ;;
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
         src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp src/measure models' \
             'optimizers kernels build' ;;

@@ -8,7 +8,7 @@
 #include "src/app/program.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/data/data.h"
+#include "src/data/orders/order.h"
 #include "tests/test.h"
 #include "tests/unit/text.h"
 #include "tools/text/token_files.h"
@@ -123,6 +123,48 @@ TEST(samples_of_many_shards) {
     expect_samples(d, shards, "shards");
     EXPECT(d.samples == 2 + 0 + 0 + 1 + 0 + 7 + 2 && d.tokens == 61, "%d samples, %d tokens", int(d.samples),
            int(d.tokens));
+}
+
+// Each file of --data begins with a sample: token files with one of their own, joined texts with the first one that
+// begins in them. A part cut off for validation has the files that have tokens in it.
+TEST(sources) {
+    const std::string line = "{\"text\": \"123\"}\n", turns = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+    const auto lines = [](const std::string& one, int n) {
+        std::string all;
+        while (n-- > 0) all += one;
+        return all;
+    };
+    using Numbers = std::vector<uint64_t>;
+    const struct { const char* what; std::vector<std::pair<const char*, std::string>> files; Numbers train, val; }
+    rows[] = {
+        {"tokens", {{"a.bin", llmc(counting(9))}, {"b.bin", llmc(counting(14))}, {"val.bin", llmc(counting(9))}},
+         {0, 2, 5}, {0, 2}},
+        {"tokens, cut", {{"a.bin", llmc(counting(9))}, {"b.bin", llmc(counting(41))}}, {0, 2, 10}, {0, 1}},
+        {"tokens, a file for validation", {{"a.bin", llmc(counting(41))}, {"b.bin", llmc(counting(5))}}, {0, 10},
+         {0, 1}},
+        {"texts", {{"a.txt", random_text(10)}, {"b.txt", random_text(21)}, {"val.txt", random_text(30)}}, {0, 2, 8},
+         {0, 7}},               // 11 and 22 tokens, with the end-of-text in front; sample 2 has tokens 8 to 11
+        {"texts, an empty one", {{"a.txt", random_text(11)}, {"b.txt", ""}, {"c.txt", random_text(20)},
+                                 {"val.txt", random_text(30)}}, {0, 3, 8}, {0, 7}},
+        {"texts, one for validation", {{"a.txt", random_text(40)}, {"b.txt", random_text(9)}}, {0, 10}, {0, 2}},
+        {"a short one at the end", {{"a.txt", random_text(7)}, {"b.txt", random_text(1)}, {"val.txt", random_text(30)}},
+         {0, 2, 2}, {0, 7}},    // 10 tokens; b.txt begins at token 8, with which no sample can begin
+        {"JSON", {{"a.jsonl", lines(line, 3)}, {"b.jsonl", lines(line, 4)}, {"val.jsonl", lines(line, 5)}}, {0, 3, 6},
+         {0, 4}},
+        {"JSON, cut", {{"a.jsonl", lines(line, 2)}, {"b.jsonl", lines(line, 8)}}, {0, 2, 8}, {0, 0}},
+        {"conversations", {{"a.jsonl", lines(turns, 2)}, {"b.jsonl", lines(turns, 3)}, {"val.jsonl", lines(turns, 1)}},
+         {0, 2, 5}, {0, 1}},
+        {"conversations, cut", {{"a.jsonl", lines(turns, 2)}, {"b.jsonl", lines(turns, 9)}}, {0, 2, 10}, {0, 1}}};
+    for (const auto& [what, files, train, val] : rows) {
+        const Row row(what);
+        const Folder f;
+        for (const auto& [name, content] : files) f.add(name, content);
+        for (int again = 0; again < 2; again++) {       // the second time from the cache
+            const Opened data = open_text(options_for(f.path), false);
+            EXPECT_EQ(data.train.sources, train);
+            EXPECT_EQ(data.val.sources, val);
+        }
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------------- formats
@@ -964,10 +1006,8 @@ TEST(built_in_stories) {
 
 // ------------------------------------------------------------------------------------------------------- the loader
 
-static Sampler sampler_of(const Dataset& d, bool torch, int B, int G, int R) {
-    Sampler s;
-    s.torch = torch, s.n = d.samples, s.seed = 3, s.B = B, s.G = G, s.R = R;
-    return s;
+static Sampler sampler_of(const Dataset& d, int B, int G, int R, const OrderInfo& order = lockstep_info) {
+    return {order.sample, d.sources, 3, B, G, R};
 }
 
 TEST(loader_gives_what_the_sampler_says) {
@@ -975,18 +1015,21 @@ TEST(loader_gives_what_the_sampler_says) {
     const Opened data = open_one(f.add("a.bin", raw(counting(500))), 7);  // 64 samples: 20 steps are many epochs
     const size_t B = 3, T = 7;
     const int G = 8;
-    for (bool torch : {false, true})
+    for (const OrderInfo* order : {&lockstep_info, &torch_info})
         for (int W : {1, 2, 4, 8})
             for (int rank = 0; rank < W; rank++) {
-                const Sampler sampler = sampler_of(data.train, torch, B, G, 8);
+                const Sampler sampler = sampler_of(data.train, B, G, 8, *order);
                 const int begin = rank * G / W, end = begin + G / W;
                 BatchLoader loader(data.train, sampler, data.vocab_size, begin, end, uint64_t(W));
                 const auto expect_batch = [&](const BatchLoader::Batch& got, uint64_t step, int micro_batch) {
                     std::vector<int> x(B * T), y(B * T);
-                    for (size_t b = 0; b < B; b++)
-                        data.train.sample(sampler.index(step, micro_batch, int(b)), &x[b * T], &y[b * T], 1 << 30);
-                    EXPECT(got.tokens == x && got.targets == y, "W %d, step %d, micro_batch %d", W, int(step),
-                           micro_batch);
+                    std::vector<uint64_t> samples;
+                    for (size_t b = 0; b < B; b++) {
+                        samples.push_back(sampler.index(step, micro_batch, int(b)));
+                        data.train.sample(samples[b], &x[b * T], &y[b * T], 1 << 30);
+                    }
+                    EXPECT(got.tokens == x && got.targets == y && got.samples == samples,
+                           "W %d, step %d, micro_batch %d", W, int(step), micro_batch);
                 };
                 for (uint64_t step = uint64_t(W); step < uint64_t(W) + 20; step++)
                     for (int micro_batch = begin; micro_batch < end; micro_batch++) {
@@ -999,7 +1042,7 @@ TEST(loader_gives_what_the_sampler_says) {
 
 TEST(loader_batch_stays_while_others_are_made) {
     const Opened data = open_one("", 64);
-    BatchLoader loader(data.train, sampler_of(data.train, false, 2, 4, 4), 257, 0, 4, 0);
+    BatchLoader loader(data.train, sampler_of(data.train, 2, 4, 4), 257, 0, 4, 0);
     for (int k = 0; k < 50; k++) {
         const BatchLoader::Batch& batch = loader.next();
         const BatchLoader::Batch copy = batch;
@@ -1013,7 +1056,7 @@ TEST(loader_passes_errors_on) {
     std::vector<int> tokens = counting(400);
     const std::string path = f.add("a.bin", llmc(tokens));
     const Opened data = open_one(path);
-    const Sampler sampler = sampler_of(data.train, false, 1, 8, 1);
+    const Sampler sampler = sampler_of(data.train, 1, 8, 1);
     tokens[50 * 4 + 2] = 60000;
     f.add("a.bin", llmc(tokens));
     BatchLoader loader(data.train, sampler, data.vocab_size, 0, 8, 0);
@@ -1032,7 +1075,7 @@ TEST(loader_passes_errors_on) {
 TEST(loader_ends_at_any_time) {
     const Opened data = open_one("", 256);
     for (int k = 0; k < 50; k++) {
-        BatchLoader loader(data.train, sampler_of(data.train, false, 4, 2, 2), 257, 0, 2, 0);
+        BatchLoader loader(data.train, sampler_of(data.train, 4, 2, 2), 257, 0, 2, 0);
         if (k % 2) loader.next();
     }
 }

@@ -9,7 +9,7 @@
 #include "src/base/json.h"
 #include "src/base/words.h"
 #include "tools/lm/commands.h"
-#include "src/options/options.h"
+#include "src/options/options.cpp"  // whose lists get rows here
 #include "tests/test.h"
 
 namespace {
@@ -45,6 +45,15 @@ Options with_init(const std::string& line, int channels = 48) {
     resolve_options(&o, false);
     return o;
 }
+
+// Gives a row of a list an option more, as a fork does, as long as the variable lives.
+struct Lent {
+    Choice& list;
+    Lent(const Choice& of, const std::string& row, const char* option) : list(const_cast<Choice&>(of)) {
+        list.hyper.push_back({row, {{option, 0.5, kShare, "", "of a test"}}});
+    }
+    ~Lent() { list.hyper.pop_back(); }
+};
 
 // All options, as --help lists them. own: without those that a model, an optimizer, a schedule or a reduction has.
 Words option_names(bool own = false) {
@@ -392,7 +401,7 @@ TEST(schedules) {
            schedule_fraction(half, 49), schedule_fraction(half, 74));
     Options unknown = half;
     unknown.schedule = "cosin";
-    expect_error(kExitOther, "no schedule cosin", [&] { schedule_fraction(unknown, 50); });
+    expect_error(kExitOther, "no cosin", [&] { schedule_fraction(unknown, 50); });
     // A run that an older version has saved has no --decay-frac.
     Options old = half;
     old.hyper.clear();
@@ -475,6 +484,58 @@ TEST(resume_with_other_options) {
     Options eval = parse_line("eval runs/a --data other.txt");
     options_merge_saved(&eval, json, "config.json");
     EXPECT(eval.data == "other.txt" && eval.seed == 7 && eval.shape.L == 4, "eval");
+}
+
+// An option of an order says which samples the steps before have seen; those of the other lists may change.
+TEST(resume_with_other_options_of_a_row) {
+    for (const Choice& list : all_choices()) {
+        const Row row(list.option);
+        const std::string chosen = list.hyper[0].first, line = "--" + list.option + " " + chosen + " --share 0.7";
+        const Lent lent(list, chosen, "share");
+        const std::string json = options_to_json(resolve_line(line));
+        EXPECT(resumed("--share 0.7", json).changed.empty(), "the same value is fine");
+        EXPECT_EQ(json_of(resumed("", json), "share"), "0.7");
+        if (list.option == "sampler")
+            expect_error(kExitUsage, "--share: got 0.6, the run has 0.7", [&] { resumed("--share 0.6", json); });
+        else EXPECT_EQ(resumed("--share 0.6", json).changed, Words{"--share: got 0.6, the run has 0.7"});
+        const std::pair<std::string, std::string> field = {"share", "0.7"};
+        const Options o = resumed("", json);
+        EXPECT_EQ(std::ranges::count(options_identity(o), field), 1);
+        EXPECT_EQ(std::ranges::count(options_identity(o, true), field), list.option == "sampler");
+    }
+}
+
+// The rows of a list may share an option. Two lists may not, nor a list and the options of all runs: its value would be
+// that of both.
+TEST(an_option_is_in_one_list) {
+    Options o;
+    const std::vector<Option> all = option_table(&o);
+    const auto is_refused = [&](const std::string& name) {
+        expect_error(kExitOther, "--" + name + ": got it in two lists", [&] { option_table(&o); });
+    };
+    for (const Choice& list : all_choices()) {
+        const std::string first = list.hyper.front().first, last = list.hyper.back().first;
+        {
+            const Lent one(list, first, "share"), two(list, last, "share");
+            EXPECT_EQ(option_table(&o).size(), all.size() + 1);
+            for (const Choice& other : all_choices()) {
+                const Lent three(other, other.hyper[0].first, "share");
+                if (&other != &list) is_refused("share");
+            }
+        }
+        for (const Option& option : all) {
+            const Row row(list.option + " " + option.name);
+            const Lent lent(list, first, option.name.c_str());
+            if (option.chosen != &(o.*list.chosen)) is_refused(option.name);
+        }
+    }
+    auto& key = const_cast<ShapeKey&>(all_models()[0]->keys[0]);
+    const ShapeKey before = key;
+    for (const Option& option : all) {
+        key.option = option.name.c_str();
+        if (option.chosen != &o.model) is_refused(option.name);
+    }
+    key = before;
 }
 
 TEST(hostile_config) {

@@ -2,7 +2,7 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include "src/data/data.h"
+#include "src/data/orders/order.h"
 #include "tests/test.h"
 
 using List = std::vector<int64_t>;
@@ -99,7 +99,7 @@ TEST(torch_replicas_match_pytorch) {
         {17, 42, 3, {{8, 3, 11, 4, 13, 16, 7, 5, 1}, {15, 2, 12, 10, 0, 6, 14, 9, 8}}}};
     for (const auto& [n, seed, epoch, replicas] : rows) {
         const int R = int(replicas.size());
-        const Sampler s = {.torch = true, .n = n, .seed = seed, .B = 1, .G = R, .R = R};
+        const Sampler s = {torch_info.sample, {0, n}, seed, 1, R, R};
         for (int r = 0; r < R; r++)
             for (uint64_t q = 0, each = replicas[r].size(); q < each; q++)
                 EXPECT(s.index(epoch * each + q, r, 0) == uint64_t(replicas[r][q]), "n %lu, seed %lu, replica %d", n,
@@ -110,7 +110,7 @@ TEST(torch_replicas_match_pytorch) {
 TEST(order_of_lockstep) {  // the replicas do not change it
     for (uint64_t n : {1, 5, 24, 25, 100})
         for (int R : {1, 2, 4}) {
-            const Sampler s = {.n = n, .seed = 5, .B = 3, .G = 4, .R = R};
+            const Sampler s = {lockstep_info.sample, {0, n}, 5, 3, 4, R};
             for (uint64_t c = 0; c < 720; c++)
                 EXPECT(s.index(c / 12, int(c / 3 % 4), int(c % 3)) == permute(c % n, n, 5, c / n), "n %lu, %lu", n, c);
         }
@@ -120,7 +120,7 @@ TEST(torch_replicas_straddle_epochs) {
     for (uint64_t n : {3, 17, 64, 100})
         for (int R : {1, 2, 4}) {
             const int each = 4 / R;
-            const Sampler s = {.torch = true, .n = n, .seed = 5, .B = 3, .G = 4, .R = R};
+            const Sampler s = {torch_info.sample, {0, n}, 5, 3, 4, R};
             for (int replica = 0; replica < R; replica++) {
                 uint64_t at = uint64_t(replica);  // in the list of the epoch, which is filled up from its beginning
                 uint64_t epoch = 0;

@@ -16,7 +16,7 @@ using ull = unsigned long long;
 
 namespace {
 
-constexpr int kVersion = 4;                 // of what the cache holds; a new number makes all of it anew
+constexpr int kVersion = 5;                 // of what the cache holds; a new number makes all of it anew
 constexpr uint64_t kLargeText = 16 << 20;   // bytes of a text whose encoding takes long enough to be reported
 
 // Returns a name in the cache for what `content` describes.
@@ -232,7 +232,8 @@ std::string dataset_json(const Dataset& d, const std::string& folder) {
     for (const Shard& s : d.shards)
         shards.push_back(JsonLine().raw("file", json_quote(path_in(s.file->path, folder), true)).add("width", s.width)
             .add("offset", s.offset).add("begin", s.begin).add("tokens", s.tokens).add("every", s.every)
-            .add("crc32c", s.crc).add("masked", s.masked).raw("given", given_json(s.given)).text());
+            .add("crc32c", s.crc).add("masked", s.masked).raw("given", given_json(s.given))
+            .raw("sources", json_list(s.sources)).text());
     return JsonLine().raw("path", json_quote(d.path, true)).add("hash", d.hash)
         .raw("shards", "[" + join(shards, ",") + "]").text();
 }
@@ -257,6 +258,10 @@ Dataset cut_dataset(const std::vector<Shard>& shards, const std::string& path, s
         if (begin == end) continue;
         s.begin = begin;
         s.tokens = end - begin;
+        std::vector<uint64_t>& sources = s.sources;     // those that have tokens here
+        sources.erase(std::ranges::lower_bound(sources, end), sources.end());
+        sources.erase(sources.begin(), std::prev(std::ranges::upper_bound(sources, begin)));
+        sources[0] = begin;
         d.tokens += s.tokens;
         content += format(" %llu+%llu", ull(s.begin), ull(s.tokens));
         d.shards.push_back(std::move(s));
@@ -277,8 +282,8 @@ void make_tokens(const TextChoice& c, const Source& source, const TextOptions& o
         if (std::vector<size_t>& ends = text.ends; names && text.documents == 0 && ends.size() == 2)
             ends[0] = c.tokenizer.outside_names(text.all, ends[0]);
         cut = shard.masked
-            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &shard.given, &note, progress)
-            : encode_text(text, c.tokenizer, shard.width, &tokens, &shard.given, progress);
+            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &shard, &tokens, &note, progress)
+            : encode_text(text, c.tokenizer, &shard, &tokens, progress);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
             content += " amended";              // its tokens or its mask are not what they were before version 2
         if (!shard.masked)

@@ -88,8 +88,10 @@ Text read_text(const Source& source, bool split, const Progress& progress) {
     Text text;
     text.bad.allowed = uint64_t(source.skip_bad_lines);
     for (const std::string& path : source.files) {
+        const size_t first = text.ends.size();
         if (source.format == Format::text) read_whole(path, &text);
         else read_records(path, source.is_masked(), &text);
+        if (text.ends.size() > first) text.files.push_back(first);
         progress();
     }
     std::vector<size_t>& ends = text.ends;
@@ -108,9 +110,15 @@ Text read_text(const Source& source, bool split, const Progress& progress) {
     return text;
 }
 
-uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Given* given,
+// Notes that part k of the text begins with token `first`.
+static void note_source(const Text& text, size_t k, uint64_t first, Shard* shard) {
+    if (k > 0 && std::ranges::binary_search(text.files, k)) shard->sources.push_back(first);
+}
+
+uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, Shard* shard, std::vector<char>* out,
                      const Progress& progress) {
     const std::string_view all = text.all;
+    const size_t width = shard->width;
     out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // a guess: a token of BPE is 4 bytes
     std::vector<int> tokens;
     uint64_t bytes = 0;                         // of the part's tokens
@@ -127,6 +135,7 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
         const std::string_view part = all.substr(begin, text.ends[k] - begin);
         const uint64_t first = out->size() / width;
+        note_source(text, k, first, shard);
         bytes = 0;
         // A single text has no end, and in this program's own tokenizers no beginning.
         if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0 &&
@@ -135,7 +144,7 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
         const int64_t more = k < text.documents ? tokenizer.encode_document(part, &tokens, store) :
             tokenizer.encode(part, &tokens, store, tokenizer.names);
         store();
-        note_given(given, first, each_given(bytes, more));
+        note_given(&shard->given, first, each_given(bytes, more));
         if (k < text.train) train = out->size();
     }
     return train / width;
@@ -155,8 +164,8 @@ static std::vector<uint32_t> encode_or_skip(const Conversation& conversation, co
     return tokens;
 }
 
-uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
-                              std::vector<char>* out, Given* given, std::string* note, const Progress& progress) {
+uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, Shard* shard,
+                              std::vector<char>* out, std::string* note, const Progress& progress) {
     if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
         die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
             "--chat-template", token.c_str());
@@ -167,6 +176,7 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
     std::map<std::string, uint64_t> left_out;               // turns of the assistant, by the field that says so
     for (size_t i = 0; i < text->conversations.size(); i++) {
         int64_t more = 0;
+        note_source(*text, i, all.size(), shard);
         std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad, &more);
         uint64_t bytes = 0;
         for (const uint32_t token : tokens) bytes += is_trained(token) ? tokenizer.counted(int(token)) : 0;
@@ -182,7 +192,7 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
         const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
         trained += count;
         empty += count == 0 && !skipped;
-        if (count > 0) note_given(given, all.size(), each_given(bytes, more));
+        if (count > 0) note_given(&shard->given, all.size(), each_given(bytes, more));
         if (count > 0) all.insert(all.end(), tokens.begin(), tokens.end());
         if (i + 1 != text->train) continue;
         all.push_back(fill);

@@ -59,6 +59,7 @@ struct Text {
     std::string all;
     std::vector<size_t> ends;               // of the parts, in `all`; only the first of a cut text may be empty
     size_t documents = 0, train = 0;        // how many parts begin a document; how many are for training
+    std::vector<size_t> files = {};         // the first part of each file that has one
     std::vector<Conversation> conversations = {};   // part i is the text of conversation i
     BadLines bad = {};
     void add(std::string_view part) {
@@ -75,12 +76,13 @@ inline void note_given(Given* given, uint64_t first, double each) {
     if (each != std::prev(given->upper_bound(first))->second) (*given)[first] = each;
 }
 
-// Appends the tokens of a text to *out, `width` bytes each. Returns how many tokens are for training.
-uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Given* given,
+// Appends the tokens of a text to *out, shard->width bytes each, and says in *shard what they were given as. Returns
+// how many tokens are for training.
+uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, Shard* shard, std::vector<char>* out,
                      const Progress& progress);
 // Appends a window of T tokens of 4 bytes for each conversation. The last target of a window is the first token of the
 // next one, which is untrained, so one more token follows the last window for training, and another the last for
 // validation. Returns how many tokens are for training. *note: statistics for the user. A conversation that the
 // template refuses is a bad line.
-uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
-                              std::vector<char>* out, Given* given, std::string* note, const Progress& progress);
+uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, Shard* shard,
+                              std::vector<char>* out, std::string* note, const Progress& progress);

@@ -73,20 +73,7 @@ inline constexpr ReductionRule ordered_rule = {}, nccl_rule = {};
 // The files of the list, and REDUCTIONS(X), which is X(ordered) X(nccl).
 #include "build/reductions.h"
 
-#define X(name) extern const ReductionInfo name##_info;
-REDUCTIONS(X)
+// In the order of src/ddp/reductions/list.
+#define X(name) name##_info,
+inline const ReductionInfo kReductions[] = {REDUCTIONS(X)};
 #undef X
-
-// Returns all reductions, in the order of src/ddp/reductions/list.
-inline std::vector<const ReductionInfo*> all_reductions() {
-#define X(name) &name##_info,
-    return {REDUCTIONS(X)};
-#undef X
-}
-
-// Returns the reduction of a name that --reduce accepts.
-inline const ReductionInfo& find_reduction(const std::string& name) {
-    for (const ReductionInfo* reduction : all_reductions())
-        if (name == reduction->name) return *reduction;
-    die(kExitOther, "internal error: no reduction %s", name.c_str());
-}
