@@ -217,7 +217,7 @@ void add_rows(Sections& all, const Operands& o) {
 }
 
 void add_update(Sections& all, const Operands& o) {
-    constexpr size_t n = kWeights, rows = 1024;
+    constexpr size_t n = kWeights;
     constexpr double bytes = kF * double(n);
     for (const int count : {1, 2, 4, 8})
         all.push_back({"tree_reduce of " + std::to_string(count), 64, bytes * (count + (count > 1)), 0, double(n), [=] {
@@ -236,9 +236,6 @@ void add_update(Sections& all, const Operands& o) {
         {"update by adamw", 64, double(n) * (7 * kF + kX), 0, double(n), [=] {
             float* const state[] = {o.m, o.v};
             update(0, 0, {n, o.x, o.master, state, o.grad, o.rates, o.step});
-        }},
-        {"matrix_polynomial", 64, kX * 3 * rows * rows, 0, double(rows * rows), [=] {
-            matrix_polynomial(o.x, 3, -4, o.y, 2, o.z, int(rows), nullptr);
         }},
         {"hash_floats", 32, bytes, 0, double(n), [=] { hash_floats(o.grad, n, nullptr); }},
     };

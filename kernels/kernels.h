@@ -234,10 +234,6 @@ struct Update {
 // operation is rounded to float, as written. If step->grad_scale is not finite, nothing is written.
 void update(int optimizer, int stage, const Update& arrays, Stream stream = nullptr);
 
-// out = a I + b x + c y    out, x, y (n,n); x or y may be null, and out may be either of them
-void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y,
-                       int n, Stream stream = nullptr);
-
 // Returns a hash of n elements' bits; the last unit may be short. mix is mix64 (numbers.h).
 //   unit k:  u_k = sum over its elements i = 0, 1, ... of mix((i + 1) << 32 | its bits)  (mod 2^64)
 //   whole:   h = n;  for k = 0, 1, ...: h = mix(h ^ u_k)

@@ -571,17 +571,6 @@ void update(int optimizer, int stage, const Update& arrays, Stream) {
     if (std::isfinite(arrays.step->grad_scale)) kLoops[optimizer][stage](arrays);
 }
 
-void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y,
-                       int n, Stream) {
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++) {
-            const size_t k = size_t(i) * size_t(n) + size_t(j);
-            real sum = x ? b * get(x[k]) : 0;
-            if (y) sum += c * get(y[k]);
-            put(out[k], i == j ? sum + a : sum);
-        }
-}
-
 uint64_t hash_floats(const float* x, size_t n, Stream) {
     uint64_t hash = n;
     for (size_t begin = 0; begin < n; begin += kUnit) {

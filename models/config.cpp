@@ -106,6 +106,7 @@ Trained adapters_of(const std::vector<TensorSpec>& table, int lora, double alpha
                     spec.name.c_str());
             auto [A, B] = adapter_of(spec.name, spec.rows, spec.cols, rank);
             A.repeated = !spec.parts.empty();
+            B.stacked = spec.stacked;
             for (const auto& [name, rows] : spec.parts) {
                 const auto [part_A, part_B] = adapter_of(name, rows, spec.cols, rank);
                 A.parts.push_back({part_A.name, rank});

@@ -38,8 +38,9 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
         {"transformer.wte.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true},
         {"transformer.wpe.weight", size_t(c.T), C, size_t(c.T), false, s, true, true},
     };
-    const auto matrix = [&](const std::string& name, size_t out, size_t in, float std) {
-        table.push_back({name + ".weight", out, in, out, true, std, true});
+    const auto matrix = [&](const std::string& name, size_t out, size_t in, float std,
+                            size_t stacked = 1) {
+        table.push_back({name + ".weight", out, in, out, true, std, true, false, {}, false, stacked});
         table.push_back({name + ".bias", 1, out, 1, false, 0, false});
     };
     const auto norm = [&](const std::string& name) {
@@ -49,7 +50,7 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     for (int l = 0; l < c.L; l++) {
         const std::string h = "transformer.h." + std::to_string(l) + ".";
         norm(h + "ln_1");
-        matrix(h + "attn.c_attn", 3 * C, C, s);
+        matrix(h + "attn.c_attn", 3 * C, C, s, 3);
         matrix(h + "attn.c_proj", C, C, r);
         norm(h + "ln_2");
         matrix(h + "mlp.c_fc", 4 * C, C, s);

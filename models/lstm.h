@@ -25,7 +25,7 @@ inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     for (int l = 0; l < c.L; l++) {
         const std::string end = "_l" + std::to_string(l);
         for (const char* name : {"lstm.weight_ih", "lstm.weight_hh"})
-            table.push_back({name + end, 4 * C, C, 4 * C, false, s, true});
+            table.push_back({name + end, 4 * C, C, 4 * C, false, s, true, false, {}, false, 4});
         for (const char* name : {"lstm.bias_ih", "lstm.bias_hh"})
             table.push_back({name + end, 1, 4 * C, 1, false, 0, false});
     }

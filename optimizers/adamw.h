@@ -34,6 +34,7 @@ inline constexpr auto adamw_matrix = nullptr;
 inline const OptimizerInfo adamw_info = {
     .name = "adamw",
     .state = adamw_rule::kArrays,
+    .stages = adamw_rule::kState,
     .hyper = {
         {"beta1", 0.9, kBelowOne, "adam-beta1", "decay of the first moment"},
         {"beta2", 0.95, kBelowOne, "adam-beta2", "decay of the second moment"},

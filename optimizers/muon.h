@@ -1,6 +1,7 @@
 // muon.h -- Muon (Jordan et al., kellerjordan.github.io/posts/muon): a matrix is updated with the
 // orthogonal matrix nearest to its averaged gradient, so that all singular directions change
-// equally fast. AdamW updates other tensors.
+// equally fast. Matrices that are stacked in one tensor, as those of q, k and v, are updated one by
+// one. AdamW updates other tensors.
 //
 //     m = momentum m + (1 - momentum) g
 //     d = momentum m + (1 - momentum) g        Nesterov's direction
@@ -11,13 +12,12 @@
 #include "optimizers/adamw.h"
 
 struct muon_rule {
-    // kAdamw is the elementwise rule; muon_matrix calls the other stages. In kDirection and kScale
-    // `w` is its scratch memory: kDirection writes the direction to it, and kScale the direction
-    // divided by its norm.
-    enum { kAdamw, kDirection, kScale, kApply };
-    // AdamW's first moment is in `momentum`.
+    // kAdamw is the elementwise rule; muon_matrix calls the other stages. In kDirection `w` is its
+    // scratch memory, which gets the direction.
+    enum { kAdamw, kDirection, kApply };
+    // AdamW's first moment is in `momentum`. Matrices have no exp_avg_sq.
     static constexpr StateSpec kArrays[] = {{"momentum"}, {"exp_avg_sq"}};
-    static constexpr int kState[] = {2, 1, 0, 0};
+    static constexpr int kState[] = {2, 1, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 
     RULE void element(int stage, float& w, float* state, float grad, const Rates& rates,
@@ -29,8 +29,6 @@ struct muon_rule {
             const float g = (1 - p[kMomentum]) * (grad * step.grad_scale);
             state[0] = p[kMomentum] * state[0] + g;
             w = p[kMomentum] * state[0] + g;
-        } else if (stage == kScale) {
-            w = grad * step.grad_scale;
         } else {
             w = w - p[kMatrixLr] * rates.lr *
                     (grad + p[adamw_rule::kWeightDecay] * rates.decay * w);
@@ -42,6 +40,7 @@ struct muon_rule {
 inline const OptimizerInfo muon_info = {
     .name = "muon",
     .state = muon_rule::kArrays,
+    .stages = muon_rule::kState,
     .hyper = {
         adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
         {"momentum", 0.95, kBelowOne, "muon-momentum",

@@ -31,13 +31,15 @@
 #define RULE static inline __attribute__((always_inline))
 #endif
 
-// A state array. For a tensor that the elementwise rule updates, it has one number per element.
-enum class Per { element, row, column, none };
+// A state array. A tensor has it, with one number per element, if a stage of its rule uses it: stage
+// 0 is the elementwise rule's, all others are the matrix rule's.
+enum class Per { none, element, row, column };
 struct StateSpec {
     const char* name;               // in optim.safetensors: "TENSOR.exp_avg"
-    // For tensors of the matrix rule. vector: for those of one row.
-    Per matrix = Per::element, vector = Per::element;
-    bool from_weights = false;      // it starts as a copy of the weights, else as zeros
+    // What tensors of the matrix rule have if none of its stages uses the array.
+    Per matrix = Per::none;
+    // It starts as a copy of the weights, so all tensors have it. Other arrays start as zeros.
+    bool from_weights = false;
 };
 
 // The row of one optimizer, with all its stages, in a table of functions f<RULE, STAGE>. Use it in
@@ -55,6 +57,7 @@ constexpr int kMaxStages = 4;
 struct OptimizerInfo {
     const char* name;                   // the value of --optimizer, and the line in optimizers/list
     std::span<const StateSpec> state;   // kArrays of its rule
+    std::span<const int> stages;        // kState of its rule
     std::vector<Hyper> hyper;
     // Sets step->values, which the rule reads, from the values of `hyper`. update: number of the
     // update, from 1. schedule: this step's learning rate as a fraction of --lr. sums: numbers that
@@ -77,18 +80,19 @@ struct OptimizerInfo {
 const std::vector<const OptimizerInfo*>& all_optimizers();
 // Returns the optimizer's index in that order; -1: there is none.
 int find_optimizer(const std::string& name);
-// Returns where the tensors of a state array lie. weights: the arena of the trained tensors.
+// Returns where the tensors of a state array, one of info.state, lie. weights: the arena of the
+// trained tensors.
 Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Arena& weights);
 
 #ifdef BACKEND
 #include "kernels/kernels.h"
 namespace BACKEND {
 
-// The arguments of a matrix rule: those of update(), for a matrix (rows, cols), with state arrays
-// as StateSpec says.
+// The arguments of a matrix rule: those of update(), for one tensor, with state arrays as StateSpec
+// says; those that the tensor does not have are null.
 struct MatrixUpdate : Update {
     int optimizer;
-    size_t rows, cols, file_rows;       // file_rows: without padding rows, which are zeros
+    const TensorSpec& tensor;           // its padding rows are zeros
     void* work;                         // scratch memory of as many bytes as the rule returns
 };
 // Updates the matrix and returns the bytes that `work` needs. If u.work is null, it only returns

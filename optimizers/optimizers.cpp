@@ -25,15 +25,18 @@ int find_optimizer(const std::string& name) {
 }
 
 Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Arena& weights) {
+    const auto uses = [k = &array - info.state.data()](int arrays) { return k < arrays; };
     std::vector<TensorSpec> table = weights.tensors;
     for (TensorSpec& t : table) {
-        const Per per = t.rows > 1 ? array.matrix : array.vector;
-        if (per == Per::element || !info.whole || !info.whole(t)) continue;
+        const bool whole = info.whole && info.whole(t);
+        const auto stages = whole ? info.stages.subspan(1) : info.stages.first(1);
+        const Per per = whole ? array.matrix : Per::none;
+        if (per == Per::element || array.from_weights || std::ranges::any_of(stages, uses))
+            continue;
         t.transposed = false;
         if (per == Per::row) t.cols = 1;
-        else t.parts.clear();
-        if (per == Per::column) t.rows = t.file_rows = 1;
-        if (per == Per::none) t.rows = t.file_rows = 0;
+        else t.rows = t.file_rows = per == Per::column;
+        if (per != Per::row || !t.matrix) t.parts.clear();
     }
     return arena_layout(std::move(table));
 }

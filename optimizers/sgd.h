@@ -24,6 +24,7 @@ inline constexpr auto sgd_matrix = nullptr;
 inline const OptimizerInfo sgd_info = {
     .name = "sgd",
     .state = sgd_rule::kArrays,
+    .stages = sgd_rule::kState,
     .hyper = {
         {"momentum", 0.9, kBelowOne, "sgd-momentum",
          "what a step keeps of the gradients before it"},

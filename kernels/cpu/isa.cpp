@@ -103,21 +103,6 @@ static void update(int optimizer, int stage, const Update& arrays, Stream) {
     for_units(arrays.n, [&](size_t at) { kUnits[optimizer][stage](arrays, at); });
 }
 
-static void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c,
-                              const floatX* y, int n, Stream) {
-    parallel_for(n, [&](int row) {
-        const size_t begin = size_t(row) * size_t(n);
-        for_vectors(n, [&](int j, int left) {
-            const size_t at = begin + size_t(j);
-            Vec sum = {};
-            if (x) sum = b * load(x + at, left);
-            if (y) sum += c * load(y + at, left);
-            if (row >= j && row < j + kWidth) sum[row - j] += a;
-            store(out + at, sum, left);
-        });
-    });
-}
-
 static uint64_t hash_floats(const float* x, size_t n, Stream) {
     const size_t units = (n + kUnit - 1) / kUnit;
     uint64_t* hashes = reinterpret_cast<uint64_t*>(caller_buffer(2 * units));

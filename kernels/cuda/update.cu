@@ -1,7 +1,7 @@
 // update.cu -- what happens to the gradient after backward: it is summed over replicas, measured,
-// clipped, and applied by the optimizer. The file also has matrix_polynomial, for Muon.
+// clipped, and applied by the optimizer.
 //
-// All operations but matrix_polynomial give the bits of ref.cpp on every backend, so tests compare
+// All operations give the bits of ref.cpp on every backend, so tests compare
 // them exactly. With fused products and sums they would not, so this file is compiled with
 // --fmad=false. The norm and the clip factor stay on the device. update_kernel calls the
 // optimizer's rule, which multiplies the gradient by step.grad_scale: this is the clipping. Per
@@ -11,7 +11,6 @@
 #include <iterator>
 #include "build/optimizers.h"
 #include "kernels/cuda/common.cuh"
-#include "kernels/elements.h"
 
 namespace BACKEND {
 namespace {
@@ -209,15 +208,6 @@ void update(int optimizer, int stage, const Update& arrays, Stream stream) {
     CHECK(arrays.n % kUnit == 0, "update: %zu elements", arrays.n);
     if (arrays.n == 0) return;
     kLaunches[optimizer][stage](arrays, stream);
-}
-
-void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y,
-                       int n, Stream stream) {
-    each_element(size_t(n), size_t(n), [=] ON_DEVICE(size_t row, size_t column) {
-        const size_t i = row * size_t(n) + column;
-        const float sum = (x ? b * to_float(x[i]) : 0) + (y ? c * to_float(y[i]) : 0);
-        out[i] = to_bf16((row == column ? a : 0) + sum);
-    }, stream);
 }
 
 }  // namespace BACKEND

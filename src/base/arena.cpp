@@ -11,6 +11,11 @@ std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
     return {{spec.name, spec.matrix ? spec.file_rows : spec.cols}};
 }
 
+std::vector<TensorSpec::Part> matrices_of(const TensorSpec& spec) {
+    if (!spec.parts.empty() && !spec.repeated) return spec.parts;
+    return {spec.stacked, {spec.name, spec.rows / spec.stacked}};
+}
+
 size_t count_parameters(const std::vector<TensorSpec>& table) {
     size_t n = 0;
     for (const TensorSpec& spec : table) n += spec.file_rows * spec.cols;

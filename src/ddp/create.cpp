@@ -83,15 +83,14 @@ static void list_pieces(Ddp* ddp) {
 
 // ------------------------------------------------------------------------------------- the updates
 
-size_t ddp_update_matrix(const Ddp* ddp, const Update& u, int tensor, void* work) {
-    // OPTIMIZERS(X), of build/optimizers.h, is X(adamw) X(sgd) X(muon).
+// OPTIMIZERS(X), of build/optimizers.h, is X(adamw) X(sgd) X(muon).
 #define X(name) name##_matrix,
-    static MatrixRule* const rules[] = {OPTIMIZERS(X)};
+static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
 #undef X
+
+size_t ddp_update_matrix(const Ddp* ddp, const Update& u, int tensor, void* work) {
     const int rule = find_optimizer(ddp->optimizer->name);
-    const TensorSpec& t = ddp->arena->tensors[tensor];
-    CHECK(rules[rule], "an optimizer with `whole` and no matrix rule");
-    return rules[rule]({u, rule, t.rows, t.cols, t.file_rows, work}, ddp->stream);
+    return kMatrixRules[rule]({u, rule, ddp->arena->tensors[tensor], work}, ddp->stream);
 }
 
 static size_t work_bytes(const Ddp* ddp) {
@@ -120,11 +119,11 @@ void ddp_exchange_weights(Ddp* ddp) {
 constexpr bool kMastersAreWeights = std::is_same_v<floatX, float>;
 
 // Returns the offset in `arena` that corresponds to offset `at` in the weights' arena. `at` must be
-// where a tensor begins, or inside a tensor that has the same number of elements in both arenas.
+// where a tensor begins, or inside a tensor that `arena` has with as many elements or without any.
 static size_t place_of(const Ddp* ddp, const Arena& arena, size_t at) {
-    const std::vector<size_t>& offset = ddp->arena->offset;
-    const size_t t = size_t(std::ranges::upper_bound(offset, at) - offset.begin()) - 1;
-    return arena.offset[t] + (at - offset[t]);
+    const size_t* const offset = ddp->offset;
+    const size_t t = std::upper_bound(offset, offset + ddp->arena->tensors.size(), at) - offset - 1;
+    return std::min(arena.offset[t] + (at - offset[t]), arena.offset[t + 1]);
 }
 
 std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
@@ -176,6 +175,9 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->arena = arena;
     ddp->offset = arena->offset.data();
     ddp->optimizer = optimizer;
+    CHECK(!optimizer->whole == !kMatrixRules[find_optimizer(optimizer->name)],
+          "optimizers/%s.h: got one of `whole` and a matrix rule, want both or none",
+          optimizer->name);
     ddp->own_replicas = settings.replicas / comm->size;
 #define X(name) if (settings.reduce == #name) ddp->rule = &name##_rule;
     REDUCTIONS(X)

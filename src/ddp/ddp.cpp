@@ -152,7 +152,8 @@ void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
 void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage) {
     const auto& [tensor, range] = ddp->pieces[piece];
     std::vector<float*> arrays;
-    for (const StateArray& array : ddp->state) arrays.push_back(array.own + array.at[piece]);
+    for (const StateArray& array : ddp->state)
+        arrays.push_back(array.range[piece].size() ? array.own + array.at[piece] : nullptr);
     const Update u = {.n = range.size(), .param = ddp->weights + range.begin, .master = arrays[0],
                       .state = arrays.data() + 1, .grad = ddp->gradients + range.begin,
                       .rates = ddp->rates + range.begin / kUnit, .step = step};

@@ -20,7 +20,8 @@ struct Checkpoints {
     double stall = 0;                   // seconds for which training has waited for this save
 };
 
-constexpr int kStateVersion = 1, kMaxFailed = 3;
+// In version 1 an optimizer's rule for matrices took those that are stacked in one tensor as one.
+constexpr int kStateVersion = 2, kMaxFailed = 3;
 
 Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFiles& files,
                                 bool copy, const std::string& device_kind) {
@@ -179,13 +180,18 @@ RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Da
         if (const Json had = state.find("options").find(name); had && had.text() != value)
             die_content(format("%s: --%s", where, name.c_str()), json_shown(had),
                         value + " as in the run's config.json");
+    const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(options->optimizer))];
+    if (optimizer.whole && state.get_u64("version", where) < kStateVersion)
+        die(kExitBadContent,
+            "%s: version: got 1, want 2: the run's %s took stacked matrices, as q, k and v, as one; "
+            "begin a new run with --init %s", where, optimizer.name, run.checkpoint.c_str());
     const uint64_t step = state.get_u64("step", where), bad = state.get_u64("bad_steps", where);
     if (step > INT64_MAX ||
         (folder.starts_with("step_") && folder != format("step_%08lu", step)))
         die_content(path + ": step", std::to_string(step), "that of " + folder);
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
     RunProgress at = {.step = int64_t(step), .bad_steps = int(bad), .unscored = true};
-    at.sums.resize(size_t(all_optimizers()[size_t(find_optimizer(options->optimizer))]->sums));
+    at.sums.resize(size_t(optimizer.sums));
     for (size_t i = 0; i < at.sums.size(); i++)
         at.sums[i] = state.get_double(format("sum%zu", i), where);
     if (scores_differ) return at;

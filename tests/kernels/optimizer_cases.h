@@ -127,7 +127,8 @@ void expect_matrix(const OptimizerInfo& info, BACKEND::MatrixRule* rule, size_t 
     const std::vector<float> start = random();
     std::vector<double> w(start.begin(), start.begin() + std::ptrdiff_t(n));
     Updated arena(info, start, std::vector<Rates>(padded / kUnit, {.lr = 0.5f, .decay = decay}));
-    BACKEND::MatrixUpdate u = {arena.arguments(), find_optimizer(info.name), rows, cols, used, nullptr};
+    const TensorSpec tensor = {info.name, rows, cols, used, false, 0, true};
+    BACKEND::MatrixUpdate u = {arena.arguments(), find_optimizer(info.name), tensor, nullptr};
     const BACKEND::Device<char> work(rule(u, nullptr));
     u.work = work.at;
     double moved = 0;

@@ -7,10 +7,12 @@
 #include "tests/kernels/optimizer_cases.h"
 #include <atomic>
 #include <cfenv>
+#include <fstream>
 #include <latch>
 #include <numeric>
 #include <thread>
 #include "kernels/cpu/runtime.h"
+#include "tests/models/small_shape.h"
 
 static const float kRates[] = {0, 0.3f};
 
@@ -835,10 +837,6 @@ TEST(clip_scale) {
             }
 }
 
-#define X(name) {name##_rule::kState, name##_rule::kState + std::size(name##_rule::kState)},
-static const std::vector<std::vector<int>> kStages = {OPTIMIZERS(X)};
-#undef X
-
 // Every rule, stage by stage: the specification's bits. The state is one that two updates have made; arrays that stage
 // 0 does not use are positive. A gradient that is not finite changes nothing.
 static void update_case(size_t optimizer, int stage, float spoil, size_t units) {
@@ -861,7 +859,7 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
         std::vector<SPEC::floatX> stored(n);
         SPEC::update(int(optimizer), 0, {n, stored.data(), w.data(), at.data(), grads.data(), all.data(), &now});
     }
-    for (size_t k = size_t(kStages[optimizer][0]); k < arrays.size(); k++)
+    for (size_t k = size_t(info.stages[0]); k < arrays.size(); k++)
         for (float& x : arrays[k] = normal(n)) x *= x;
     info.prepare(&now, hyper.data(), 3, 0.5, sums.data());
     now.grad_scale += spoil;
@@ -885,8 +883,8 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
     c.same(half);
 }
 TEST(update) {
-    for (size_t optimizer = 0; optimizer < kStages.size(); optimizer++)
-        for (size_t stage = 0; stage < kStages[optimizer].size(); stage++)
+    for (size_t optimizer = 0; optimizer < all_optimizers().size(); optimizer++)
+        for (size_t stage = 0; stage < all_optimizers()[optimizer]->stages.size(); stage++)
             for (const float spoil : {0.0f, kNaN})
                 for (const size_t units : {1, 5}) update_case(optimizer, int(stage), spoil, units);
 }
@@ -908,19 +906,6 @@ TEST(negative_control_of_formulas) {
         f.w -= 1e-4 * f.lr * f.decay * w;
     };
     EXPECT(fails([&] { expect_formula(sgd_info, {0.9, 0.1}, wrong); }), "a decay that is 1e-4 off passes");
-}
-
-TEST(matrix_polynomial) {
-    for (const int n : {8, 24, 136})
-        for (const int given : {0, 1, 2, 3}) {
-            Case c(format("matrix_polynomial n=%d given=%d", n, given));
-            const size_t size = size_t(n) * size_t(n);
-            Tensor &out = c.out(kX, size), &x = c.random(size), &y = c.inout(kX, normal(size));
-            Tensor *first = given & 1 ? &x : nullptr, *second = given & 2 ? &y : nullptr;
-            if (given < 2) RUN(c, matrix_polynomial, out, 1.5f, -2.0f, first, 0.75f, second, n);
-            else RUN(c, matrix_polynomial, y, 1.5f, -2.0f, first, 0.75f, y, n);                     // in place
-            c.near(given < 2 ? out : y, 4);
-        }
 }
 
 // Newton and Schulz in double, on a matrix (rows, cols).
@@ -968,6 +953,55 @@ TEST(muon_matrix) {
         };
         expect_matrix(muon_info, BACKEND::muon_matrix, rows, cols, rows, 0.5f, 1e-2f, tolerance, formula);
     }
+}
+
+// Every matrix of small models beside torch.optim.Muon (tests/golden/make_muon.py).
+TEST(muon_of_pytorch) {
+    std::ifstream file("tests/golden/muon.txt");
+    for (const char* const model : {"gpt2", "lstm", "llama"})
+        for (const TensorSpec& t : find_model(model)->tensors(small_shape(*find_model(model)))) {
+            if (!muon_info.whole(t) || t.name.find("1") != t.name.npos) continue;       // the first layer's
+            const Row row(t.name);
+            std::string name;
+            size_t rows;
+            file >> name >> rows;
+            EXPECT_EQ(name, t.name);
+            EXPECT_EQ(rows, t.rows);
+            uint32_t state = 1;
+            const auto numbers = [&](size_t n) {
+                std::vector<float> x(n);
+                for (float& v : x) {
+                    state = state * 1664525 + 1013904223;
+                    v = float(int((state >> 16) % 129) - 64) / 64;
+                }
+                return x;
+            };
+            const auto padded = [&] {
+                std::vector<float> x = numbers(t.rows * t.cols);
+                x.resize(round_up(x.size(), kUnit));
+                return x;
+            };
+            const std::vector<float> look = numbers(t.cols), start = padded();
+            Updated arena(muon_info, start, std::vector<Rates>(start.size() / kUnit, {.decay = 1}));
+            BACKEND::MatrixUpdate u = {arena.arguments(), find_optimizer("muon"), t, nullptr};
+            const BACKEND::Device<char> work(BACKEND::muon_matrix(u, nullptr));
+            u.work = work.at;
+            for (int number = 1; number <= 4; number++) {
+                arena.prepare(default_values(muon_info), padded(), number, 0, 1, 1);
+                BACKEND::muon_matrix(u, nullptr);
+                BACKEND::stream_sync(nullptr);
+                const std::vector<float> w = arena.master.host();
+                for (size_t r = 0; r < rows && number % 3 == 1; r++) {
+                    double sum = 0, want;
+                    for (size_t c = 0, i = r * t.cols; c < t.cols; c++, i++)
+                        sum += double(w[i] - start[i]) * double(look[c]);
+                    file >> want;
+                    EXPECT(std::fabs(sum - want) < (kHalf ? 3e-3 : 5e-6), "update %d, row %zu: got %g, want %g", number,
+                           r, sum, want);
+                }
+            }
+        }
+    EXPECT(file.good() && (file >> std::ws).eof(), "tests/golden/muon.txt has other tensors");
 }
 
 // Every operation without rows: nothing is written, and "=" makes parameter gradients 0. All inputs are NaN.
@@ -1019,7 +1053,6 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     Arrays arrays = {{&matrix, &row}, {}};
     Updates updates = {none, {&x, &x}, u, arrays, v, rates, mask.state};
     WRITES(update, {}, 0, 0, updates);
-    WRITES(matrix_polynomial, {}, x, 1.5f, -2.0f, y, 0.75f, bias, 0);
 #undef LIST
 #undef WRITES
 }

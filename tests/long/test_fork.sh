@@ -187,6 +187,16 @@ unnamed() {
 }
 check "a rule with more state than it names does not compile" unnamed
 
+# A rule for matrices needs both what names them and the function.
+halves() {
+    sed -i 's/\.sums = 1,/.whole = [](const TensorSpec\& t) { return t.matrix; }, &/' \
+        "$copy/optimizers/schedulefree.h" && build train_gpt
+}
+check "an optimizer with matrices and no rule for them builds" halves
+expect "the start names it" 1 'optimizers/schedulefree.h: got one of .whole. and a matrix rule' \
+    $train $trail --optimizer schedulefree --out-dir "$tmp/halves"
+cp tests/fork/optimizers/schedulefree.h "$copy/optimizers/"
+
 # Where a term of a gradient is left out, the tests of models say so: a cap of logits, an auxiliary loss, a function of
 # qkv, losses.
 broken() {      # FILE SED_SCRIPT WHERE

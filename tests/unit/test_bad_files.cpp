@@ -73,6 +73,10 @@ Words one_step(const Words& words, const std::string& more, const std::string& s
 }
 const std::string kTiny = "--seq-len 16 --layers 1 --heads 1 --channels 8 ", kLines = "--data tests/golden/lines.txt";
 
+Words saving(const std::string& out, const std::string& more = "") {
+    return one_step({train, "--out-dir", out}, kTiny + kLines + more, "1");
+}
+
 // Lays the file where it is read from and returns the command: data NAME, tokenizer NAME, init NAME (in a Hugging Face
 // folder), model NAME (a model of one file), resume NAME (in a checkpoint whose DONE is right for it), seal NAME (the
 // same without a new DONE), run NAME (the run's own files), info NAME, plot NAME.
@@ -216,7 +220,7 @@ void prepare() {
     if (!checkpoint.empty()) return;
     setenv("LOCKSTEP_CACHE", (folder / "cache").c_str(), 1);
     const std::string out = folder / "good", step = out + "/ckpt/step_00000001", to = out + "/m";
-    const End trained = run(one_step({train, "--out-dir", out}, kTiny + kLines, "1"));
+    const End trained = run(saving(out));
     CHECK(trained.code == 0, "%s", trained.said.c_str());
     const End exported = run({tools + "/export", out, "--gguf", to + ".gguf", "--type", "f32", "--llmc", to + ".bin"});
     CHECK(exported.code == 0, "%s", exported.said.c_str());
@@ -268,6 +272,28 @@ TEST(older_arithmetic) {
         const End e = run(command("resume", "state.json", state));
         EXPECT(e.code == 0 && has(e.said, "another device: got cpu") == (state != now), "%s", told(e).c_str());
     }
+}
+
+// A run whose Muon took stacked matrices as one, and which saved two numbers of every weight: refused by name.
+TEST(older_muon) {
+    prepare();
+    const std::string out = folder / "muon", adamw = checkpoint.at("optim.safetensors");
+    const End trained = run(saving(out, " --optimizer muon"));
+    EXPECT(trained.code == 0, "%s", told(trained).c_str());
+    for (auto& [name, content] : checkpoint) content = read_file(out + "/ckpt/step_00000001/" + name);
+    run_config = read_file(out + "/config.json");
+    EXPECT_EQ(run(command("resume", "", "")).code, 0);
+    EXPECT(checkpoint.at("optim.safetensors").size() < adamw.size(), "matrices have AdamW's second moment");
+    uint64_t length;
+    std::memcpy(&length, adamw.data(), sizeof length);
+    std::string header = adamw.substr(8, length);
+    for (size_t at = 0; (at = header.find(".exp_avg\"", at)) != header.npos;) header.replace(at, 8, ".momentum");
+    checkpoint["optim.safetensors"] = bytes_of(uint64_t(header.size())) + header + adamw.substr(8 + length);
+    const std::string state = replaced(checkpoint.at("state.json"), "\"version\":2", "\"version\":1");
+    const End e = run(command("resume", "state.json", state));
+    EXPECT(e.code == 65 && has(e.said, "version: got 1, want 2") && has(e.said, "stacked matrices") &&
+               has(e.said, "--init"), "%s", told(e).c_str());
+    checkpoint.clear();
 }
 
 // Bytes that a reader may take besides a multiple of the file's. The address sanitizer keeps what was freed.

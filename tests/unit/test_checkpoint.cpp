@@ -430,23 +430,25 @@ TEST(read_state_of_this_run) {
                  [&] { read_state(without, s.arena, {weights, first}); });
 }
 
-// Arrays with a number per row or column of a matrix: shapes in the file, and the same values back.
-TEST(state_of_rows_and_columns) {
+// A tensor has the arrays that its stages use, and of its matrix rule's those that this declares, with a number per
+// element, row or column: shapes in the file, and the same values back.
+TEST(state_of_stages_rows_and_columns) {
     const Folder dir;
     Sample s;
     std::vector<TensorSpec> table = s.arena.tensors;
     table[0].parts = {{"top.weight", 100}, {"rest.weight", kV - 100}};
     s.arena = arena_layout(table);
-    const StateSpec specs[] = {{"row", Per::row, Per::none}, {"column", Per::column, Per::none},
-                               {"vector", Per::none, Per::element}};
-    const OptimizerInfo info = {.name = "test", .state = specs, .hyper = {}, .prepare = nullptr,
+    const StateSpec specs[] = {{"both"}, {"first"}, {"element", Per::element}, {"row", Per::row},
+                               {"column", Per::column}};
+    const int stages[] = {2, 1, 0};
+    const OptimizerInfo info = {.name = "test", .state = specs, .stages = stages, .hyper = {}, .prepare = nullptr,
                                 .whole = [](const TensorSpec& t) { return !t.name.ends_with("wpe.weight"); }};
     CheckpointFiles files = s.files();
     files.arrays.resize(1);
     std::vector<NamedArray> read = files.arrays;
-    Arena arenas[3];
-    std::vector<float> values[3], back[3];
-    for (size_t k = 0; k < 3; k++) {
+    Arena arenas[5];
+    std::vector<float> values[5], back[5];
+    for (size_t k = 0; k < 5; k++) {
         arenas[k] = state_layout(info, specs[k], s.arena);
         values[k] = fill(arenas[k], 10);
         back[k].assign(arenas[k].n, NAN);
@@ -455,20 +457,22 @@ TEST(state_of_rows_and_columns) {
     }
     const std::string folder = write_checkpoint(dir.path, 1, files);
     read_state(folder, s.arena, read);
-    for (size_t k = 0; k < 3; k++) EXPECT_EQ(back[k], values[k]);
+    for (size_t k = 0; k < 5; k++) EXPECT_EQ(back[k], values[k]);
     const SafeTensors state = open_safetensors(folder + "/optim.safetensors");
     const std::string fc = "transformer.h.1.mlp.c_fc.", wpe = "transformer.wpe.weight.";
     const struct { std::string name, want; } known[] = {
         {"top.weight.row", "[100,1]"}, {"rest.weight.row", "[157,1]"}, {"transformer.wte.weight.column", "[1,16]"},
-        {fc + "weight.row", "[64,1]"}, {fc + "weight.column", "[1,16]"}, {fc + "weight.vector", "none"},
-        {fc + "bias.vector", "[64]"}, {fc + "bias.row", "none"}, {fc + "bias.column", "none"},
-        {wpe + "row", "[5,16]"}, {wpe + "vector", "[5,16]"}};        // its rule is for single weights
+        {fc + "weight.row", "[64,1]"}, {fc + "weight.column", "[1,16]"}, {fc + "weight.element", "[16,64]"},
+        {fc + "weight.both", "[16,64]"}, {fc + "weight.first", "none"},
+        {fc + "bias.both", "[64]"}, {fc + "bias.row", "[1]"}, {fc + "bias.column", "[64]"},
+        {wpe + "both", "[5,16]"}, {wpe + "first", "[5,16]"},        // its rule is for single weights
+        {wpe + "element", "none"}, {wpe + "row", "none"}, {wpe + "column", "none"}};
     for (const auto& [name, want] : known) {
         const Row row(name);
         const auto found = std::ranges::find(state.tensors, name, &SafeTensor::name);
         EXPECT_EQ(found == state.tensors.end() ? "none" : shape_text(found->shape), want);
     }
-    EXPECT(arenas[1].n < s.arena.n && arenas[2].n < s.arena.n, "%zu and %zu of %zu", arenas[1].n, arenas[2].n,
+    EXPECT(arenas[1].n < s.arena.n && arenas[3].n < s.arena.n, "%zu and %zu of %zu", arenas[1].n, arenas[3].n,
            s.arena.n);
     expect_error(kExitBadContent, "other tensors", [&] { read_state(folder, s.arena, {read[0], read[1]}); });
 }

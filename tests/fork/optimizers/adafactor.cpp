@@ -25,16 +25,15 @@ static void sum_squares(float* out, float* sums, size_t rows, size_t cols, const
 
 size_t adafactor_matrix(const MatrixUpdate& u, Stream stream) {
     using rule = adafactor_rule;
-    const size_t rows = u.rows, cols = u.cols;
-    const bool factored = rows > 1;
-    const float count = float(u.file_rows * cols);
+    const size_t rows = u.tensor.rows, cols = u.tensor.cols;
+    const float count = float(u.tensor.file_rows * cols);
     Layout place = {.memory = static_cast<char*>(u.work)};
     float *sums, *total;                        // (rows); (3): of R, of squares of U, of squares of W
     place(sums, rows);
     place(total, 3);
     if (!u.work) return place.bytes;
 
-    float *const V = u.state[0], *const R = u.state[1], *const C = u.state[2], *const w = u.master;
+    float *const R = u.state[0], *const C = u.state[1], *const w = u.master;
     const float* const grad = u.grad;
     const StepState* const step = u.step;
     const Rates* const rates = u.rates;
@@ -48,21 +47,17 @@ size_t adafactor_matrix(const MatrixUpdate& u, Stream stream) {
         const float beta = step->values[rule::kBeta];
         if (is_finite()) *average = beta * *average + (1 - beta) * x;
     };
-    if (factored) {
-        each_row(rows, cols, [=] ON_DEVICE(size_t row, size_t column) {
-            Pack<8> squares;
-            for (size_t k = 0; k < 8; k++) squares.x[k] = square(row, column + k);
-            return squares;
-        }, [=] ON_DEVICE(size_t row, size_t column, float sum) {
-            if (column == 0) keep(R + row, sum);
-        }, stream);
-        each_column(rows, cols, square, [=] ON_DEVICE(size_t column, float sum) { keep(C + column, sum); }, stream);
-        sum_of(total, R, rows, stream);
-    } else {
-        each_element(1, cols, [=] ON_DEVICE(size_t, size_t column) { keep(V + column, square(0, column)); }, stream);
-    }
+    each_row(rows, cols, [=] ON_DEVICE(size_t row, size_t column) {
+        Pack<8> squares;
+        for (size_t k = 0; k < 8; k++) squares.x[k] = square(row, column + k);
+        return squares;
+    }, [=] ON_DEVICE(size_t row, size_t column, float sum) {
+        if (column == 0) keep(R + row, sum);
+    }, stream);
+    each_column(rows, cols, square, [=] ON_DEVICE(size_t column, float sum) { keep(C + column, sum); }, stream);
+    sum_of(total, R, rows, stream);
     const auto direction = [=] ON_DEVICE(size_t row, size_t column) {
-        const float v = factored ? R[row] / total[0] * C[column] : V[column];
+        const float v = R[row] / total[0] * C[column];
         return v > 0 ? grad[row * cols + column] * step->grad_scale / sqrtf(v) : 0;   // a row without gradients
     };
     sum_squares(total + 1, sums, rows, cols, direction, stream);

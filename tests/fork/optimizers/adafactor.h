@@ -2,14 +2,12 @@
 // of a matrix's gradient are kept as sums of rows and columns, so that its state has rows + cols numbers.
 //
 //     R = b R + (1 - b) sums of rows of (g^2 + eps1);   C likewise of columns;   V = R C / sum(R);   b = 1 - t^-0.8
-//     U = g / sqrt(V);   W = W - lr max(eps2, rms(W)) U / max(1, rms(U) / d)             a vector keeps V itself
+//     U = g / sqrt(V);   W = W - lr max(eps2, rms(W)) U / max(1, rms(U) / d)             of a vector C is V itself
 #pragma once
 #include "optimizers/optimizer.h"
 
 struct adafactor_rule {
-    static constexpr StateSpec kArrays[] = {{"exp_avg_sq", Per::none, Per::element},
-                                            {"exp_avg_sq_row", Per::row, Per::none},
-                                            {"exp_avg_sq_col", Per::column, Per::none}};
+    static constexpr StateSpec kArrays[] = {{"exp_avg_sq_row", Per::row}, {"exp_avg_sq_col", Per::column}};
     static constexpr int kState[] = {0};
     enum { kBeta, kEps1, kEps2, kClip };
 
@@ -20,6 +18,7 @@ struct adafactor_rule {
 inline const OptimizerInfo adafactor_info = {
     .name = "adafactor",
     .state = adafactor_rule::kArrays,
+    .stages = adafactor_rule::kState,
     .hyper = {
         {"decay-power", 0.8, kNotNegative, "", "of the steps so far, by which the squares' average slows down"},
         {"eps1", 1e-30, {"> 0", 0x1p-126, 1}, "", "added to squares of gradients"},

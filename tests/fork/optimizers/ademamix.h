@@ -26,6 +26,7 @@ inline constexpr auto ademamix_matrix = nullptr;
 inline const OptimizerInfo ademamix_info = {
     .name = "ademamix",
     .state = ademamix_rule::kArrays,
+    .stages = ademamix_rule::kState,
     .hyper = {
         {"beta1", 0.9, kBelowOne, "", "of the fast average"},
         {"beta2", 0.95, kBelowOne, "", "of the squares"},

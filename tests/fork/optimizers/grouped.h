@@ -16,6 +16,7 @@ struct grouped_rule : muon_rule {
 inline const OptimizerInfo grouped_info = {
     .name = "grouped",
     .state = grouped_rule::kArrays,
+    .stages = grouped_rule::kState,
     .hyper = {
         muon_info.hyper[0], muon_info.hyper[1], muon_info.hyper[2], muon_info.hyper[3], muon_info.hyper[4],
         muon_info.hyper[5], {"group-lr", 0.05, kNotNegative, "", "peak learning rate of the tensors of group 1"},

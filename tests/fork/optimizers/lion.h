@@ -22,6 +22,7 @@ inline constexpr auto lion_matrix = nullptr;
 inline const OptimizerInfo lion_info = {
     .name = "lion",
     .state = lion_rule::kArrays,
+    .stages = lion_rule::kState,
     .hyper = {
         {"beta1", 0.9, kBelowOne, "", "of the momentum in the step"},
         {"beta2", 0.99, kBelowOne, "", "of the momentum that is kept"},

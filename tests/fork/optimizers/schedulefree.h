@@ -40,6 +40,7 @@ inline constexpr auto schedulefree_matrix = nullptr;
 inline const OptimizerInfo schedulefree_info = {
     .name = "schedulefree",
     .state = schedulefree_rule::kArrays,
+    .stages = schedulefree_rule::kState,
     .hyper = {
         {"beta1", 0.9, kBelowOne, "", "weight of the average in the weights that are trained"},
         {"beta2", 0.95, kBelowOne, "", "of the squares"},
