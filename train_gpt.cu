@@ -68,7 +68,8 @@ void allocate(Trainer* t, Init* init) {
                {o.replicas, int(n), overlap, o.reduce, o.hyper});
     floatX* const frozen = load_frozen_weights(t->comm, o, init);
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
-                 t->ddp.weights, /*training=*/true, t->arena, frozen, loss_of(o));
+                 t->ddp.weights, /*training=*/true, t->arena, frozen,
+                 {o.loss, o.hyper});
     t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->samples.resize(n * size_t(o.batch_size));

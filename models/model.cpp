@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 #include "build/models.h"
+#include "models/losses/loss.h"
 #include "models/use.h"
 #include "src/base/numbers.h"
 
@@ -23,12 +24,10 @@ static const ModelKind* find_kind(const ModelInfo* info) {
     CHECK(false, "model %s is not in models/list", info->name);
 }
 
-static LossRule* find_rule(const LossInfo* info) {
-#define X(name) if (info->name == std::string(name##_info.name)) return name##_rule;
-    LOSSES(X)
+// In the order of kLosses.
+#define X(name) name##_rule,
+static LossRule* const kRules[] = {LOSSES(X)};
 #undef X
-    CHECK(false, "loss %s is not in models/losses/list", info->name);
-}
 
 Dropout dropout(const Model* m, const Pass& pass, int site) {
     const float rate = pass.state ? m->shape.dropout : 0;
@@ -75,10 +74,8 @@ static void place_arrays(Model* m) {
     place(m->loss, 1);
     place(m->tokens, N);
     place(m->targets, N);
-    if (m->training) {
-        place(m->dhidden, N * m->shape.C);
-        place(m->loss_memory, m->chosen_loss.info->memory * m->chunk);
-    }
+    if (m->training) place(m->dhidden, N * m->shape.C);
+    place(m->loss_memory, kLosses[loss_row(m->chosen_loss.name)]->memory * m->chunk);
     if (m->trained.freezes()) {
         size_t widest = 0, vectors = 0;
         for (const TensorSpec& t : m->arena.tensors) {
@@ -96,6 +93,8 @@ static void place_arrays(Model* m) {
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute,
                  bool training, bool on_gpu, const Trained& trained, const ChosenLoss& loss) {
     check_device(*info, shape, on_gpu);
+    if (!kRules[loss_row(loss.name)])
+        die(kExitUsage, "--loss %s: has no CUDA kernels; take --device cpu", loss.name.c_str());
     CHECK(info->measures.size() <= kMeasures, "%s: more than %zu measures", info->name, kMeasures);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute,
                .training = training, .chunk = logits_chunk(B * T, shape.Vp, on_gpu),
@@ -163,8 +162,7 @@ void model_set_gradients(Model* m, float* grads) {
 // ---------------------------------------------------------------------------------------- the head
 
 void run_loss(Model* m, const LossRows& rows) {
-    if (!rows.losses) return;
-    (rows.backward ? find_rule(m->chosen_loss.info) : cross_entropy_rule)(rows);
+    if (rows.losses) (rows.backward ? kRules[loss_row(m->chosen_loss.name)] : cross_entropy_rule)(rows);
 }
 
 // Computes m->logits of n rows of hidden states (n,C), and of them what LossRows says.
@@ -172,7 +170,7 @@ static void logits_of(Model* m, const floatX* hidden, float* losses, const int* 
                       bool backward) {
     matmul_forward(m->logits, hidden, m->weights[0], nullptr, n, m->shape.C, m->shape.Vp);
     m->kind->loss(m, {m->logits, losses, targets, n, m->shape.V, m->shape.Vp, backward,
-                      m->loss_memory, m->chosen_loss.hyper.data()});
+                      m->loss_memory, m->chosen_loss.hyper});
 }
 
 // Computes logits and losses, a chunk of rows at a time. If dhidden is not null, it also computes

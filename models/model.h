@@ -4,14 +4,14 @@
 // A model is NAME.h with its declaration (shape.h), NAME.cpp and a line in models/list. NAME.cpp
 // defines `extern const ModelKind NAME_kind` in namespace BACKEND. A model of another one's family
 // needs no files: the family's header declares it, and the family's source defines its kind.
-// model.cpp has what all models share: memory, and the head. losses/loss.h has the loss of training.
-// use.h declares what is done with a model beside training.
+// model.cpp has what all models share: memory, and the head. use.h declares what is done with a
+// model beside training, losses/loss.h what training minimises.
 #pragma once
 #include <any>
 #include <functional>
+#include <map>
 #include <span>
 #include "kernels/kernels.h"
-#include "models/losses/loss.h"
 #include "models/shape.h"
 
 namespace BACKEND {
@@ -49,6 +49,23 @@ struct PassResult {
 };
 
 struct Model;
+
+// Rows of logits, and what is wanted of them.
+struct LossRows {
+    floatX* logits;             // (n,Vp)
+    float* losses;              // (n)      null: none are wanted, as in generation
+    const int* targets;         // (n)      in 0..V-1, or -1 for a row whose loss and gradient are 0
+    int n, V, Vp;
+    bool backward;              // the logits become their gradient, 0 in columns V..Vp-1
+    float* memory;              // (LossInfo::memory,n)
+    const std::map<std::string, double>& hyper;
+};
+
+// The loss of a run by its name (losses/loss.h), and the values of options, its own among them.
+struct ChosenLoss {
+    std::string name = "cross-entropy";
+    std::map<std::string, double> hyper = {};
+};
 
 // Does what `rows` asks for, by the run's loss. Without `backward` that is the cross entropy.
 void run_loss(Model* m, const LossRows& rows);

@@ -132,7 +132,7 @@ static int plan(int argc, char** argv, Process* process) {
         place.on_gpu = backends()[chosen].gpu;
         if (!place.on_gpu) place.sharing = comm->local_size;
     }
-    check_choices(o, place.on_gpu);
+    check_reduction(o, place.on_gpu);
     const auto init = run.resumed() ? init_of_run(run.checkpoint, o, comm) : init_of_options(&o, comm);
     resolve_options(&o, place.on_gpu);
     check_device(*find_model(o.model), o.shape, place.on_gpu);

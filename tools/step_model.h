@@ -106,7 +106,7 @@ namespace BACKEND {
 // tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
 inline Work step_work(const Options& o, int ranks, int micro_batches) {
     const ModelInfo* const info = find_model(o.model);
-    const Model m = model_plan(info, o.shape, o.batch_size, o.shape.T, 0, true, true, trained_of(o), loss_of(o));
+    const Model m = model_plan(info, o.shape, o.batch_size, o.shape.T, 0, true, true, trained_of(o));
     const double N = double(m.B) * m.T, n = double(m.trained.n), logits = (2 * N - m.chunk) * 2 * o.shape.Vp;
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     double state = 0;                                               // bytes moved

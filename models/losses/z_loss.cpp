@@ -5,30 +5,25 @@
 
 namespace BACKEND {
 
-// With p = softmax and z = log sum exp the gradient of w z^2 is 2 w z p, and p is the cross
-// entropy's gradient plus 1 in the target's column. In columns V..Vp-1 both are 0.
-void z_loss_rule(const LossRows& r) {
-    floatX* const logits = r.logits;
-    float *const losses = r.losses, *const kept = r.memory;
-    const int* const targets = r.targets;
-    const size_t width = r.Vp;
-    const float weight = r.hyper[0];
-    each_element(1, r.n, [=] ON_DEVICE(size_t, size_t row) {
-        if (targets[row] >= 0) kept[row] = widen(logits[row * width + targets[row]]);
+// With z = log sum exp and p = softmax the gradient of w z^2 is 2 w z p, and p is the cross
+// entropy's gradient plus 1 in the target's column. Without a target z counts as 0.
+void z_loss_rule(const LossRows& rows) {
+    floatX* const logits = rows.logits;
+    float *const losses = rows.losses, *const z = rows.memory;
+    const int *const targets = rows.targets, Vp = rows.Vp;
+    const float weight = rows.hyper.at("z-loss");
+    each_element(1, rows.n, [=] ON_DEVICE(size_t, size_t i) {
+        z[i] = targets[i] < 0 ? 0 : widen(logits[i * Vp + targets[i]]);
     }, nullptr);
-    cross_entropy_rule(r);
-    each_element(r.n, width / 8, [=] ON_DEVICE(size_t row, size_t eight) {
-        if (targets[row] < 0) return;
-        floatX* const at = logits + row * width + eight * 8;
-        const float factor = 2 * weight * (losses[row] + kept[row]);
-        const size_t target = targets[row] - eight * 8;
-        Pack<8> d = load<8>(at);
-        for (size_t k = 0; k < 8; k++) d.x[k] += factor * (d.x[k] + float(k == target));
-        store(at, d);
+    cross_entropy_rule(rows);
+    each_element(1, rows.n, [=] ON_DEVICE(size_t, size_t i) {
+        z[i] += losses[i];
+        losses[i] += weight * z[i] * z[i];
     }, nullptr);
-    each_element(1, r.n, [=] ON_DEVICE(size_t, size_t row) {
-        const float z = losses[row] + kept[row];
-        if (targets[row] >= 0) losses[row] += weight * z * z;
+    each_element(rows.n, Vp, [=] ON_DEVICE(size_t i, size_t j) {
+        floatX& to = logits[i * Vp + j];
+        const float d = widen(to), p = d + float(int(j) == targets[i]);
+        store(to, d + 2 * weight * z[i] * p);
     }, nullptr);
 }
 

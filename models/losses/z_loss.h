@@ -6,7 +6,6 @@
 inline const LossInfo z_loss_info = {
     .name = "z-loss",
     .help = "that plus a weight times (log sum exp logits)^2",
-    .on_gpus = true,
     .hyper = {{"z-loss", 1e-4, kNotNegative, "", "the weight"}},
     .memory = 1,
 };

@@ -74,7 +74,7 @@ static int start(int argc, char** argv, Process* process) {
     catch_signals(world.rank == 0);
     const Run run = find_run(&options, comm);
     const size_t backend = choose_backend(backends(), &options);      // by --device and --dtype
-    check_choices(options, backends()[backend].gpu);
+    check_reduction(options, backends()[backend].gpu);
     const int code = train[backend](options, comm, run);
     comm_destroy(comm);
     return code;

@@ -8,7 +8,7 @@ namespace BACKEND {
 
 double memory_of(const Options& o, int ranks, bool on_gpu, int sharing, std::string* said) {
     const Model m = model_plan(find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
-                               true, on_gpu, trained_of(o), loss_of(o));
+                               true, on_gpu, trained_of(o), {o.loss, o.hyper});
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks,
                  activations = double(m.memory_bytes);

@@ -64,13 +64,11 @@ size_t choose_backend(std::span<const Backend> backends, Options* o) {
         built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
 }
 
-void check_choices(const Options& options, bool gpu) {
+void check_reduction(const Options& options, bool gpu) {
     const ReductionInfo& reduction = find_row(kReductions, options.reduce);
     if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
         die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name,
             gpu ? "CPUs" : "GPUs", gpu ? "GPU, or take --device cpu" : "CPU");
-    if (gpu && !find_row(kLosses, options.loss).on_gpus)
-        die(kExitUsage, "--loss %s: has no CUDA kernels; take --device cpu", options.loss.c_str());
 }
 
 void check_output() {

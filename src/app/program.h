@@ -47,8 +47,8 @@ void take_place(const Options& options, const std::string& alone, Process* proce
 // auto the device must be fast with the type. Sets options->dtype and returns the backend's index.
 // kExitUsage if none fits.
 size_t choose_backend(std::span<const Backend> backends, Options* options);
-// Refuses a loss or a reduction that cannot run on the backend. kExitUsage.
-void check_choices(const Options& options, bool gpu);
+// Refuses a reduction that cannot run on the backend. kExitUsage.
+void check_reduction(const Options& options, bool gpu);
 // Flushes stdout. Throws kExitWrite if not all was written. Training does not need it: its output
 // is also in files.
 void check_output();

@@ -9,6 +9,7 @@
 #include "src/data/orders/order.h"
 #include "src/ddp/reductions/reduction.h"
 #include "models/config.h"
+#include "models/losses/loss.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/numbers.h"
@@ -423,8 +424,8 @@ void resolve_options(Options* o, bool gpu) {
         if (option.applies()) continue;
         const OptionTarget chosen = const_cast<std::string*>(option.chosen);
         const char* const by = std::ranges::find(options, chosen, &Option::to)->name.c_str();
-        die(kExitUsage, "--%s: is no option of --%s %s; want --%s %s with it", name.c_str(), by,
-            option.chosen->c_str(), by, join(option.owners, "|").c_str());
+        die(kExitUsage, "--%s: want --%s %s with it", name.c_str(), by,
+            join(option.owners, "|").c_str());
     }
     Words set_by_preset;
     o->vocabulary = o->init.empty() ? chosen.vocabulary : 0;
@@ -448,10 +449,9 @@ void resolve_options(Options* o, bool gpu) {
                 format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
     }
     resolve_lora(o);
-    if (o->recompute > model->recompute && o->is_given("recompute"))
+    if (o->is_given("recompute") && o->recompute > model->recompute)
         refuse_option(*o, "recompute",
-                      format("at most %d, the levels of %s", model->recompute, model->name));
-    o->recompute = std::min(o->recompute, model->recompute);
+                      format("at most %d with --model %s", model->recompute, model->name));
     if (contains(set_by_preset, "warmup-steps"))
         o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     each_hyper([&](const Choice& choice, const std::string& row, const Hyper& h) {
@@ -488,11 +488,6 @@ std::vector<double> hyper_values(const Options& options, const std::vector<Hyper
                                                                                : set->second);
     }
     return values;
-}
-
-ChosenLoss loss_of(const Options& options) {
-    const LossInfo& loss = find_row(kLosses, options.loss);
-    return {&loss, hyper_values(options, loss.hyper)};
 }
 
 std::string options_to_json(const Options& options) {

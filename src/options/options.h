@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "models/losses/loss.h"
 #include "models/shape.h"
 #include "optimizers/optimizer.h"
 #include "src/base/words.h"
@@ -104,7 +103,6 @@ void resolve_options(Options* options, bool gpu);
 Trained trained_of(const Options& options);             // the tensors that the run trains
 // Returns the values of `hyper`, the options of one row of a list, in that order.
 std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper);
-ChosenLoss loss_of(const Options& options);             // what the run minimises
 
 // Returns {"seq_len": 256, ...}: every option that the run has, one per line.
 std::string options_to_json(const Options& options);

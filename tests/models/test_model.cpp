@@ -1,5 +1,6 @@
 // test_model.cpp -- every model of models/list as a whole, built against a backend: its gradient, accumulation,
 // --recompute, generation, and what it tells the reduction.
+#include "models/losses/loss.h"
 #include "models/use.h"
 #include "tests/models/trial.h"
 
@@ -62,8 +63,8 @@ struct Fixture : Trial {
 std::vector<ChosenLoss> each_loss() {
     std::vector<ChosenLoss> all;
     for (const LossInfo& info : kLosses) {
-        all.push_back({&info});
-        for (const Hyper& h : info.hyper) all.back().hyper.push_back(h.limits.hold(0.5) ? 0.5 : h.value);
+        all.push_back({info.name});
+        for (const Hyper& h : info.hyper) all.back().hyper[h.option] = h.limits.hold(0.5) ? 0.5 : h.value;
     }
     return all;
 }
@@ -127,12 +128,12 @@ EACH_MODEL(a_score_is_the_cross_entropy) {
     EXPECT(std::fabs(f.last.loss - loss) < 1e-4, "%.9g forward and backward, %.9g forward", f.last.loss, loss);
     EXPECT_EQ(Fixture(info, shape, 2, 12, 0, {}, false).loss(), loss);
     for (const ChosenLoss& other : each_loss()) {
-        const Row row(other.info->name);
+        const Row row(other.name);
         Fixture g(info, shape, 2, 12, 0, other);
         EXPECT_EQ(g.loss(), loss);
         g.backward();
         const double trained = g.last.loss;
-        EXPECT((trained == f.last.loss) == (other.info->name == std::string("cross-entropy")), "training: %.9g", trained);
+        EXPECT((trained == f.last.loss) == (other.name == "cross-entropy"), "training: %.9g", trained);
         g.model.chunk = 5;              // each row has a loss of its own
         g.backward();
         EXPECT(std::fabs(g.last.loss / trained - 1) < 1e-4, "5 rows at a time: %.9g, %.9g", g.last.loss, trained);
@@ -245,7 +246,7 @@ EACH_MODEL(an_unwritten_gradient_is_named) {
 // gradient, and tensors are ready from the table's end to its start. One row has no target.
 TEST(gradient_of_every_tensor) {
     const auto compare = [](const ModelInfo& info, const Shape& shape, const ChosenLoss& loss) {
-        const Row row(format("%s, dropout %g", loss.info->name, double(shape.dropout)));
+        const Row row(format("%s, dropout %g", loss.name.c_str(), double(shape.dropout)));
         Fixture f(info, shape, 2, 11, 0, loss);
         f.targets[3] = -1;
         const Arena& arena = f.model.arena;

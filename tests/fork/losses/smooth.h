@@ -15,9 +15,9 @@ inline const LossInfo smooth_info = {
 #ifdef BACKEND
 namespace BACKEND {
 
-inline void smooth_rule(const LossRows& r) {
+inline void smooth_rows(const LossRows& r) {
     const size_t V = size_t(r.V), n = size_t(r.n), Vp = size_t(r.Vp);
-    const double e = r.hyper[0];
+    const double e = r.hyper.at("smoothing");
     std::vector<float> x(n * Vp);
     load_floats(x.data(), r.logits, x.size());
     cross_entropy_rule(r);
@@ -34,6 +34,8 @@ inline void smooth_rule(const LossRows& r) {
     }
     store_floats(r.logits, d.data(), d.size());
 }
+
+inline LossRule* const smooth_rule = kOnGpu ? nullptr : smooth_rows;
 
 }  // namespace BACKEND
 #endif
