@@ -123,6 +123,6 @@ std::vector<FixedKey> llama_fixed(Shape s, LlamaKind kind) {
     };
     if (!kind.bias) keys.push_back({"attention_bias", "false", ""});
     if (!kind.bias && !kind.norms) keys.push_back({"mlp_bias", "false", ""});
-    if (kind.bias || kind.norms) keys.push_back({"use_sliding_window", "false", ""});
+    if (kind.bias || kind.norms) keys.push_back({"use_sliding_window", "false", "", false});
     return keys;
 }

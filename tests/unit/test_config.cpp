@@ -215,6 +215,37 @@ TEST(configs_of_llama) {
         {replaced(qwen, "}", ",\"num_key_value_heads\":4}"), "head_dim: it is missing"}}, parse);
 }
 
+// The layers from max_window_layers on have the window (Qwen2Config of transformers 5).
+TEST(a_window_that_no_layer_has) {
+    const auto read = [](const std::string& more) {
+        for (const char* type : {"qwen2", "qwen3"}) {
+            const ModelConfig config = parse(format(
+                R"({"model_type":"%s","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"head_dim":16,)"
+                R"("num_attention_heads":4,"num_key_value_heads":4,"max_position_embeddings":128,"vocab_size":256,%s})",
+                type, more.c_str()));
+            EXPECT(has(config_json(config), R"("use_sliding_window": false)"), "%s", config_json(config).c_str());
+        }
+    };
+    const std::string on = R"("use_sliding_window":true)";
+    for (const std::string& good : {
+            on, on + R"(,"max_window_layers":2)", on + R"(,"max_window_layers":28,"sliding_window":4096)",
+            on + R"(,"max_window_layers":0,"sliding_window":null)", on + R"(,"max_window_layers":null)",
+            on + R"(,"max_window_layers":0,"layer_types":["full_attention","full_attention"])",
+            std::string(R"("use_sliding_window":false,"max_window_layers":0)"),
+            std::string(R"("use_sliding_window":null,"max_window_layers":0)")}) {
+        const Row row(good);
+        read(good);
+    }
+    expect_refusals(kExitBadContent, {
+        {on + R"(,"max_window_layers":1)", "use_sliding_window: got true, want false, or max_window_layers from 2 on"},
+        {on + R"(,"max_window_layers":0,"sliding_window":64,"layer_types":null)", "use_sliding_window: got true"},
+        {on + R"(,"max_window_layers":-1)", "max_window_layers: got -1"},
+        {on + R"(,"max_window_layers":"2")", "max_window_layers: got \"2\""},
+        {on + R"(,"layer_types":["full_attention","sliding_attention"])", "layer_types: got \"sliding_attention\""},
+        {R"("use_sliding_window":1)", "use_sliding_window: got 1"},
+        {R"("use_sliding_window":"true")", "use_sliding_window: got \"true\""}}, read);
+}
+
 TEST(a_folder) {
     const Folder dir;
     expect_error(kExitNoInput, "config.json", [&] { read_config(dir.path); });

@@ -21,6 +21,20 @@ static void refuse_others(const Json& config, LlamaKind kind, const char* what) 
     }
 }
 
+// Refuses a window of attention that a layer has. In transformers the layers from max_window_layers on have it, unless
+// layer_types says which.
+static void refuse_window(const Json& config, int layers, const char* what) {
+    const Json window = config.find("use_sliding_window");
+    if (!is_null(window) && window.kind() != Json::boolean)
+        refuse(what, "use_sliding_window", window, "true or false");
+    const bool sizeless = config.find("sliding_window").text() == "null";
+    if (window.text() != "true" || sizeless || !is_null(config.find("layer_types"))) return;
+    const bool given = !is_null(config.find("max_window_layers"));
+    const int first = given ? read_size(config, "max_window_layers", {"from 0 to 65536", 0, 65536}, what) : 28;
+    if (first < layers)
+        refuse(what, "use_sliding_window", window, format("false, or max_window_layers from %d on", layers));
+}
+
 // Reads the numbers of Rope. As in transformers, a rope_scaling that is not null or empty replaces rope_parameters.
 static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
@@ -55,6 +69,7 @@ static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* 
 void read_llama(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const bool qwen = kind.bias || kind.norms;
     refuse_others(config, kind, what);
+    if (qwen) refuse_window(config, s->L, what);
     // transformers' defaults for absent keys differ between Llama, Qwen2 and Qwen3. Qwen's are 32 key/value heads, and
     // in Qwen3 heads of 128 elements, whatever the model's size; so a Qwen must have these keys.
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
