@@ -406,9 +406,9 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
 // one the text goes as it is.
 std::string modelfile(const Exported& m, const std::string& gguf) {
     const char* const plain = chat_template_of(m.texts).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
-    return format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%s"
+    return format("# ollama create NAME -f %s\nFROM ./%s\n%s"
                   "PARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
-                  gguf.c_str(), gguf.c_str(), plain, m.config.shape.T);
+                  shell_quote(gguf + ".Modelfile").c_str(), gguf.c_str(), plain, m.config.shape.T);
 }
 
 void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {

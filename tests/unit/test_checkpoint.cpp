@@ -827,8 +827,9 @@ TEST(resolve_model_folder_says_what_is_there) {
         {"checkpoint-500/model.safetensors", "checkpoints of Trainer; want a run that has saved, "},
         {"checkpoint-1000/a", "give HERE/checkpoint-1000"},
         {"snapshots/ab12/config.json", "the hub's cache; want"},
-        {"models--a--b/snapshots/ab12/a", "give HERE/models--a--b/snap"},
+        {"models--a--b/snapshots/ab12/a", "give HERE/models--a--b/snapshots/ab12"},
         {"final/model.safetensors", "give HERE/final"}, {"x.gguf", "give HERE/x.gguf"},
+        {"pytorch_model-00001-of-00002.bin", "python3 data/torch_model.py HERE/pytorch_model.bin HERE makes it"},
         {"pytorch_model.bin.index.json", "python3 data/torch_model.py HERE/pytorch_model.bin HERE makes it"},
         {"zero_to_fp32.py", "python3 HERE/zero_to_fp32.py HERE HERE makes"},
         {"pytorch_model_fsdp_0/a.distcp", "accelerate merge-weights HERE/pytorch_model_fsdp_0 HERE"},
@@ -839,18 +840,34 @@ TEST(resolve_model_folder_says_what_is_there) {
         {"__0_0.distcp", "dcp_to_torch HERE HERE/all.pt"},
         {"model-1-of-2.safetensors", "without model.safetensors.index"},
         {"model.fp16.safetensors", "if HERE/model.fp16.safetensors is all of the model"}};
+    const Folder all;
+    size_t folders = 0;
     for (const auto& [file, said] : others) {
-        const Folder other;
-        make_directories(parent_folder(other / file));
-        other.add(file, "x");
-        std::string part = said;
-        for (size_t at; (at = part.find("HERE")) != part.npos;) part.replace(at, 4, other.path);
-        expect_error(kExitNoInput, part, [&] { resolve_model_folder(other.path); });
+        const Row row(file);
+        for (const std::string name : {"plain", "my [runs]", "it's"}) {
+            const std::string folder = all / format("%zu%s", ++folders, name.c_str());
+            make_directories(parent_folder(path_join(folder, file)));
+            put(path_join(folder, file), "x");
+            std::string part = said;
+            for (size_t at, end = 0; (at = part.find("HERE", end)) != part.npos;) {
+                end = std::min(part.find(' ', at), part.size());
+                const std::string path = shell_quote(folder + part.substr(at + 4, end - at - 4));
+                part.replace(at, end - at, path);
+                end = at + path.size();
+            }
+            expect_error(kExitNoInput, part, [&] { resolve_model_folder(folder); });
+            // Of the file the same is said.
+            if (part.starts_with("give ") || file.find('/') != file.npos) continue;
+            expect_error(kExitBadContent, part, [&] { open_model_file(path_join(folder, file)); });
+        }
     }
+    expect_error(kExitNoInput, "hf download 'no one/x' --local-dir x", [] { resolve_model_folder("no one/x"); });
     dir.add("pytorch_model.bin", "x");
     expect_refusals(kExitNoInput, {{"", "with model.safetensors"}, {"/pytorch_model.bin", "want a run"}}, resolve);
     dir.add("model.safetensors", "x");
     EXPECT_EQ(resolve_model_folder(dir.path), dir.path);
+    for (const char* part : {"model.safetensors", "pytorch_model.bin"})
+        expect_error(kExitBadContent, "; give " + dir.path, [&] { open_model_file(dir / part); });
     make_directories(dir / "run/ckpt");
     expect_refusals(kExitNoInput, {{"/run", "want a run that has saved"}}, resolve);
 }
@@ -933,6 +950,8 @@ TEST(export_llmc_by_hand) {
 TEST(export_gguf_by_hand) {
     const Exported f;
     EXPECT(has(read_file(f.gguf + ".Modelfile"), "\nFROM ./m.gguf\n"), "Modelfile");
+    expect_outputs({{0, "m(1).gguf", "export " + f.path + " --type f32 --gguf=" + f.path + "/m(1).gguf"}});
+    EXPECT(has(read_file(f / "m(1).gguf.Modelfile"), " -f 'm(1).gguf.Modelfile'\nFROM ./m(1).gguf\n"), "quoted");
     const GgufBytes gguf = {read_file(f.gguf)};
     EXPECT(gguf.file.starts_with(std::string("GGUF\x03\0\0\0", 8)));
     EXPECT_EQ(number_at<uint64_t>(gguf.file, 8), f.s.arena.tensors.size());

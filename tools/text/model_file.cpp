@@ -8,6 +8,7 @@
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "tools/text/model_folder.h"
 #include "tools/text/reader.h"
 
 // GPT-2's feed_forward_length is 4 * embedding_length if n_inner in config.json is null.
@@ -289,7 +290,7 @@ ModelFile open_model_file(const std::string& path) {
     const std::string magic(file.look(4).substr(0, 4));
     if (magic == "GGUF") return read_gguf({std::move(file)});
     if (magic == "\xc6\xd7\x34\x01") return read_llmc({std::move(file)});           // is 20240326
-    die_content(path, "a file that is no model", "GGUF, llm.c's GPT-2, or a folder; data/torch_model.py makes one");
+    refuse_file(path);
 }
 
 // Writes the tensors of Q8_0 to a file as F32, and lets them be read from there.

@@ -27,7 +27,7 @@ constexpr const char* kByConfig = "python3 data/torch_model.py FILE DIR-hf CONFI
 constexpr Contents kContents[] = {
     {"checkpoint-*", "checkpoints of Trainer", "give FILE"}, {"*/*.safetensors", "a folder with weights", "give HERE"},
     {"snapshots/*", "the hub's cache", "give FILE"}, {"models--*/snapshots/*", "the hub's cache", "give FILE"},
-    {"pytorch_model.bin*", "pytorch_model.bin", "python3 data/torch_model.py DIR/pytorch_model.bin DIR makes it"},
+    {"pytorch_model[.-]*bin*", "pytorch_model.bin", "python3 data/torch_model.py DIR/pytorch_model.bin DIR makes it"},
     {"zero_to_fp32.py", "a checkpoint of DeepSpeed", "python3 FILE DIR DIR makes pytorch_model.bin of it"},
     {"*.gguf", "GGUF", "give FILE"}, {"pytorch_model_fsdp_0", "shards of FSDP", "accelerate merge-weights FILE DIR"},
     {"ckpt.pt", "nanoGPT's ckpt.pt", "python3 data/torch_model.py FILE DIR-hf makes one"},
@@ -39,15 +39,20 @@ constexpr Contents kContents[] = {
     {"*.safetensors", "safetensors of another name", "if FILE is all of the model, give it that name"}};
 
 // Returns what a folder has of kContents, and what makes a model of the last one by number and name; {} for nothing.
-static Words what_is_in(const std::string& folder) {
+// only: a file in it that was given, and that is no model by itself; "": everything counts.
+static Words what_is_in(const std::string& folder, const std::string& only = "") {
     for (const auto& [pattern, what, remedy] : kContents) {
-        const Words found = expand_glob(path_join(folder, pattern));
+        Words found = expand_glob(pattern, folder);
+        if (!only.empty()) found = contains(found, only) && split(remedy)[0] != "give" ? Words{only} : Words();
         if (found.empty()) continue;
         const std::string file = std::ranges::max(found, {}, [](const auto& f) { return std::pair(f.size(), f); });
         Words words = split(remedy);
         for (std::string& word : words)
             for (const auto& [name, path] : {std::pair("FILE", file), {"HERE", parent_folder(file)}, {"DIR", folder}})
-                if (word.starts_with(name)) { word.replace(0, std::string(name).size(), path); break; }
+                if (word.starts_with(name)) {
+                    word = shell_quote(word.replace(0, std::string(name).size(), path));
+                    break;
+                }
         return {what + (found.size() > 1 ? format(", the last of %zu", found.size()) : ""), join(words, " ")};
     }
     return {};
@@ -62,11 +67,21 @@ std::string resolve_model_folder(const std::string& path) {
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && !is_directory(parent_folder(folder)))
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
-            "hf download %s --local-dir %s", path.c_str(), folder.c_str(), base_name(folder).c_str());
+            "hf download %s --local-dir %s", path.c_str(), shell_quote(folder).c_str(), shell_quote(base_name(folder)).c_str());
     const Words found = what_is_in(folder);
     const std::string got = !file_exists(path) ? "it does not exist" : "it has " + (found.empty() ? "none" : found[0]);
     die(kExitNoInput, "no model: %s: %s; want a run that has saved, a checkpoint or a Hugging Face folder with "
         "model.safetensors%s", path.c_str(), got.c_str(), found.empty() ? "" : ("; " + found[1]).c_str());
+}
+
+void refuse_file(const std::string& path) {
+    const std::string folder = real_path(parent_folder(path));
+    Words found = what_is_in(folder, path_join(folder, base_name(path)));
+    if (found.empty()) found = {"a file that is no model", "data/torch_model.py makes one"};
+    try {
+        found[1] = "give " + shell_quote(resolve_model_folder(folder));
+    } catch (const Error&) {}               // no model is beside it
+    die_content(path, found[0], "GGUF, llm.c's GPT-2, or a folder with model.safetensors; " + found[1]);
 }
 
 // Refuses a run's model whose config.json has lost a number that the run's options have: it would be another model.

@@ -16,6 +16,10 @@ std::string describe_model(const std::string& path, bool crc,
 // with adapters. kExitNoInput: there are no weights; kExitBadContent: the checkpoint is damaged.
 std::string resolve_model_folder(const std::string& path);
 
+// kExitBadContent for a file that is no model: what it is, and the command that makes a model of it, which is the one
+// that is said of its folder.
+[[noreturn]] void refuse_file(const std::string& path);
+
 // What a PEFT folder's adapter_config.json says. base: the model's folder; scale: of B A. Names and meanings are those
 // of peft 0.17, config.py and lora/config.py.
 struct Tuned { std::string base; size_t rank; float scale; };

@@ -41,9 +41,9 @@ static void expand(const std::string& done, const std::string& rest, std::vector
             expand(done + name + slash, rest.substr(end), paths);
 }
 
-std::vector<std::string> expand_glob(const std::string& pattern) {
+std::vector<std::string> expand_glob(const std::string& pattern, const std::string& folder) {
     std::vector<std::string> paths;
-    expand("", pattern, &paths);
+    expand(folder.empty() ? "" : path_join(folder, ""), pattern, &paths);
     std::sort(paths.begin(), paths.end());
     return paths;
 }
