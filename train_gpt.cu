@@ -211,6 +211,7 @@ void enqueue_step(Trainer* t) {
 
 // Waits for this rank's results, exchanges them with all ranks and returns the step's statistics.
 StepStats collect_stats(Trainer* t) {
+    const Sensors sensors = device_sensors();
     executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(own_micro_batches(t));
     std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order
@@ -225,7 +226,8 @@ StepStats collect_stats(Trainer* t) {
     if (due(t, t->options.measure_every))
         s.measured = measure(t->options.measure, {&t->model, &t->ddp, host_state(t)->tokens});
     join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
-                                                     checkpoints_saved(t->checkpoints), s.norm}));
+                                                     checkpoints_saved(t->checkpoints), s.norm,
+                                                     sensors}));
     return s;
 }
 

@@ -100,6 +100,7 @@ void device_memory(size_t* free, size_t* total);     // in bytes
 const char* device_name();    // "cpu avx2, 2 threads"
 const char* device_kind();    // "cpu fma, arithmetic 2": devices of one kind round alike
 const char* device_address();    // address on the PCI bus, "0000:1b:00.0"; "" for a CPU
+Sensors device_sensors();    // at most a second old; call it while the device computes
 bool storage_is_fast();    // whether the device is fast with floatX: then --dtype auto takes it
 double device_peak_flops();    // per second: dense bf16, from the data sheet; NaN if unknown
 void set_threads(int n);    // CPU threads of this process (0: what affinity and cgroup allow)

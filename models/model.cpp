@@ -75,7 +75,7 @@ static void place_arrays(Model* m) {
     place(m->tokens, N);
     place(m->targets, N);
     if (m->training) place(m->dhidden, N * m->shape.C);
-    place(m->loss_memory, kLosses[loss_row(m->chosen_loss.name)]->memory * m->chunk);
+    place(m->loss_memory, kLosses[loss_row(m->chosen_loss.name)].memory * m->chunk);
     if (m->trained.freezes()) {
         size_t widest = 0, vectors = 0;
         for (const TensorSpec& t : m->arena.tensors) {

@@ -35,6 +35,9 @@ std::vector<Chart> known_charts(const Runs& runs) {
         {"lr", "", "Learning rate", "", false},
         {"tok_s", "", "Speed", "tokens per second", true},
         {"mfu", "", "Use of the hardware", "share of its peak", true},
+        {"gpu_watts", "", "Power", "watts, the GPU of the slowest rank", true},
+        {"gpu_mhz", "", "Clock", "MHz, the GPU of the slowest rank", true},
+        {"gpu_c", "", "Temperature", "degrees Celsius, the GPU of the slowest rank", true},
     };
     std::set<std::string> tasks;
     for (const RunLog& run : runs)

@@ -92,6 +92,7 @@ void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const fl
 int device_count() { return 1; }
 const char* device_address() { return ""; }
 double device_peak_flops() { return NAN; }
+Sensors device_sensors() { return {}; }
 void device_memory(size_t* free, size_t* total) {
     const size_t page = size_t(sysconf(_SC_PAGESIZE));
     *total = size_t(sysconf(_SC_PHYS_PAGES)) * page;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <dlfcn.h>
 #include <string>
 #include <utility>
 #include <vector>
@@ -186,6 +187,31 @@ double device_peak_flops() {
     for (const auto& p : kPeaks)
         if (std::strstr(device_name(), p.name)) return p.peak * 1e12;
     return std::nan("");
+}
+
+// Calls a function of NVML, the driver's library of sensors, if it is there. After an error its last
+// argument still points to the old value.
+template <class... T> void nvml(const char* name, T... arguments) {
+    if (const auto call = reinterpret_cast<int (*)(T...)>(
+            dlsym(dlopen("libnvidia-ml.so.1", RTLD_NOW), name)))
+        call(arguments...);
+}
+
+// NVML numbers devices in another order than CUDA, so the address finds the device. Calls may take
+// milliseconds, so they are made once a second.
+Sensors device_sensors() {
+    static Sensors sensors;
+    static double due;
+    if (now_seconds() < due) return sensors;
+    due = now_seconds() + 1;
+    void* device = nullptr;
+    sensors = {};
+    nvml("nvmlInit_v2");                // again and again only counts
+    nvml("nvmlDeviceGetHandleByPciBusId_v2", device_address(), &device);
+    nvml("nvmlDeviceGetPowerUsage", device, &sensors.milliwatts);
+    nvml("nvmlDeviceGetClockInfo", device, /*NVML_CLOCK_SM*/ 1, &sensors.mhz);
+    nvml("nvmlDeviceGetTemperature", device, /*NVML_TEMPERATURE_GPU*/ 0, &sensors.celsius);
+    return sensors;
 }
 
 void set_threads(int) {}

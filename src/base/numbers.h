@@ -60,6 +60,9 @@ struct StepState {
     double tokens = 0;      // tokens that the step trains on
 };
 
+// What a GPU's sensors say: power, clock of the multiprocessors, temperature; 0: not known.
+struct Sensors { unsigned milliwatts, mhz, celsius; };
+
 // Counter-based dropout. Element i of site `purpose` is kept if
 // uniform01(random4({seed, purpose, step, micro_batch}, i / 4).v[i % 4]) >= rate.
 // A CPU multiplies a kept element by 1.0f / (1.0f - rate), rounded to float, and any other by 0. A

@@ -103,12 +103,16 @@ void require_samples(const Data& data, bool evaluates) {
 
 // ---- the folder that build/prep has written
 
-// Skips all but whole numbers >= 0.
-template <class T = int> static std::vector<T> parse_list(const Json& json) {
+// Returns a list of whole numbers, which are at least `first` and below `end`. key: the list's name,
+// for errors.
+template <class T = int>
+static std::vector<T> read_numbers(const Json& json, const char* key, uint64_t first, uint64_t end,
+                                   const char* what) {
     std::vector<T> list;
     uint64_t n = 0;
-    for (JsonItems i(json); i.next();)
-        if (i.value.as_u64(&n)) list.push_back(n);
+    for (JsonItems i(json); i.next(); list.push_back(T(n)))
+        if (!i.value.as_u64(&n) || n < first || n >= end)
+            refuse(what, key, i.value, format("from %lu to %lu", first, end - 1).c_str());
     return list;
 }
 
@@ -123,9 +127,13 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
                .every = number("every"),
                .crc = number("crc32c"),
                .masked = json.at("masked", what).text() == "true"};
-    for (JsonItems i(json.find("given")); i.next();)
-        s.given[i.value.get_u64("token", what)] = i.value.get_double("bytes", what);
-    s.sources = parse_list<uint64_t>(json.at("sources", what));
+    for (JsonItems i(json.find("given")); i.next();) {
+        const double bytes = i.value.get_double("bytes", what);
+        if (bytes <= 0) refuse(what, "bytes", i.value.find("bytes"), "more than 0");
+        s.given[i.value.get_u64("token", what)] = bytes;
+    }
+    s.sources = read_numbers<uint64_t>(json.at("sources", what), "sources", s.begin,
+                                       s.begin + s.tokens, what);
     if (s.width != 2 && s.width != 4 && s.width != 8)
         refuse(what, "width", json.at("width", what), "2, 4 or 8");
     const uint64_t size = s.file->size, has = (size - std::min(s.offset, size)) / s.width;
@@ -168,13 +176,19 @@ static Words read_table(const std::string& path) {
     return all;
 }
 
-static Vocabulary read_vocabulary(const Json& json, const std::string& folder, const char* what) {
-    const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
+static Vocabulary read_vocabulary(const Json& json, const std::string& folder, int size,
+                                  const char* what) {
+    const auto number = [&](const char* key) {
+        const double x = json.get_double(key, what);
+        if (x < -1 || x > size) refuse(what, key, json.find(key), "one of the vocabulary");
+        return int(x);
+    };
     Vocabulary v = {.name = json.get_string("name", what),
                     .tokens = number("tokens"),
-                    .ends = parse_list(json.at("ends", what)),
+                    .ends = read_numbers(json.at("ends", what), "ends", 0, size, what),
                     .documents = {number("begin"), number("end")},
-                    .untrained = parse_list(json.at("untrained", what)),
+                    .untrained =
+                        read_numbers(json.at("untrained", what), "untrained", 0, size, what),
                     .config = json.at("config", what).text(),
                     .chats = json.at("chats", what).text() == "true",
                     .bytes = read_table(path_join(folder, json.get_string("bytes", what)))};
@@ -190,17 +204,14 @@ Data read_data(const std::string& folder, int T) {
     const Json json = parse_json(text, what, true);
     Data data = {.train = read_dataset(json.find("train"), folder, T, what),
                  .val = read_dataset(json.find("val"), folder, T, what),
-                 .vocab_size = int(json.get_u64("vocab_size", what)),
-                 .start = parse_list(json.find("start"))};
+                 .vocab_size = int(json.get_u64("vocab_size", what))};
+    data.start = read_numbers(json.find("start"), "start", 0, data.vocab_size, what);
     data.train.description = json.get_string("description", what);
     if (const Json vocabulary = json.find("vocabulary"))
-        data.vocabulary = read_vocabulary(vocabulary, folder, what);
+        data.vocabulary = read_vocabulary(vocabulary, folder, data.vocab_size, what);
     if (const uint64_t rows = data.vocabulary.bytes.size();
         rows && rows != uint64_t(data.vocab_size))
         refuse(what, "vocab_size", json.at("vocab_size", what), std::to_string(rows));
-    if (std::ranges::any_of(data.start,
-                            [&](int token) { return token < 0 || token >= data.vocab_size; }))
-        refuse(what, "start", json.at("start", what), "tokens of the vocabulary");
     return data;
 }
 

@@ -193,6 +193,11 @@ void report_step(Reporter* r, const StepStats& s) {
     if (s.ranks.size() > 1)
         line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
             .add("slowest_rank", slowest - s.ranks.begin());
+    // A GPU that heat or its power limit slows down makes its rank the slowest.
+    const auto [milliwatts, mhz, celsius] = slowest->sensors;
+    if (milliwatts) line.add("gpu_watts", milliwatts / 1e3);
+    if (mhz) line.add("gpu_mhz", mhz);
+    if (celsius) line.add("gpu_c", celsius);
     for (const auto& [name, value] : s.measures) line.add(name, value);
     r->log->event(line.add(s.measured));
     watch_loss(r, s);

@@ -122,6 +122,7 @@ struct RankReport {
     bool saved;                         // rank 0 only: the save under way has ended
     // The gradient's norm; if replicas take steps of their own, the largest of theirs.
     double norm;
+    Sensors sensors = {};               // of its GPU
 };
 
 struct StepStats {

@@ -84,7 +84,8 @@ EACH_MODEL(declarations) {
     EXPECT(tensors[0].rows == size_t(shape.Vp) && tensors[0].cols == size_t(shape.C), "the head");
     for (const auto& [measure, weight] : info.measures)     // they stand beside these in metrics.jsonl
         for (const char* taken : {"event", "step", "loss", "lr", "grad_norm", "step_ms", "tok_s", "tokens", "mfu",
-                                  "compute_ms", "comm_ms", "exposed_ms", "slowest_rank"})
+                                  "compute_ms", "comm_ms", "exposed_ms", "slowest_rank", "gpu_watts", "gpu_mhz",
+                                  "gpu_c"})
             EXPECT(measure != std::string(taken) && info.measures.size() <= kMeasures, "measures: %s", taken);
     EXPECT(!info.text(shape).empty() && info.flops_per_token(shape, shape.T) > 0 && !info.presets().empty(),
            "a line of it is empty");

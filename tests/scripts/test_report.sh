@@ -212,6 +212,72 @@ ends() { kill -TERM $server && wait $server; }
 check "SIGTERM ends it with 0" ends
 expect "no folder to watch" 66 'absent' $tools/report "$tmp/absent" --serve 0
 
+# ---- a GPU's sensors
+# NVML of the GPUs in software, whose bus is their number: 100.5, 201, ... W, 1500, 1400, ... MHz, 50, 51, ... degrees.
+# FAILS: functions that fail, as "power1" for bus 1.
+fake_nvml() {
+    cc -shared -fPIC -w -x c -o "$tmp/nvml/libnvidia-ml.so.1" - <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static int buses[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+static int answer(const char* what, int bus, unsigned* to, unsigned value) {
+    char name[32];
+    snprintf(name, sizeof name, "%s%d", what, bus);
+    if (bus < 0 || strstr(getenv("FAILS"), name)) return 999;
+    *to = value;
+    return 0;
+}
+int nvmlInit_v2(void) { unsigned none; return answer("init", 0, &none, 0); }
+int nvmlDeviceGetHandleByPciBusId_v2(const char* id, int** device) {
+    unsigned bus, none;
+    if (sscanf(id, "5f00:%x:00.0", &bus) != 1 || answer("device", bus, &none, 0)) return 6;
+    *device = buses + bus;
+    return 0;
+}
+int nvmlDeviceGetPowerUsage(int* device, unsigned* milliwatts) {
+    return device ? answer("power", *device, milliwatts, 100500 * (*device + 1)) : 2;
+}
+int nvmlDeviceGetClockInfo(int* device, int kind, unsigned* mhz) {
+    return device && kind == 1 ? answer("clock", *device, mhz, 1500 - 100 * *device) : 2;
+}
+int nvmlDeviceGetTemperature(int* device, int sensor, unsigned* celsius) {
+    return device && sensor == 0 ? answer("heat", *device, celsius, 50 + *device) : 2;
+}
+END
+}
+mkdir "$tmp/nvml" "$tmp/no"
+soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
+sensors() {         # RANKS FAILS WANT [FOLDER]: the sensors in the events of all steps, "RANK:" before those of a rank
+    out=$tmp/gpu${runs:=0} runs=$((runs + 1))
+    FAILS=$2 LD_LIBRARY_PATH=$tmp/${4:-nvml} SOFT_GPU_DEVICES=2 timeout 300 "$soft" --device gpu --preset nano \
+        --layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 32 --replicas 2 --steps 8 \
+        --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --save-every 0 --np "$1" --max-restarts 0 \
+        --out-dir "$out" >"$tmp/gpu.log" 2>&1 || { tail -n 2 "$tmp/gpu.log"; return 1; }
+    got=$(sed -n 's/^{"event":"train".*"exposed_ms":[^,]*//p' "$out/metrics.jsonl" |
+        sed 's/,"compute_ms_min.*"slowest_rank":\([01]\)/\1:/; s/,"time".*//' | sort -u | tr '\n' ' ')
+    case "$3" in *"$got"*) [ "$got" ] && return ;; esac
+    echo "got '$got', want '$3'"
+    return 1
+}
+if [ ! -x "$soft" ]; then skip "sensors" "no GPU in software"
+elif ! fake_nvml 2>"$tmp/cc.log"; then skip "sensors" "no C compiler: $(head -n 1 "$tmp/cc.log")"
+else
+    one=',"gpu_watts":100.5,"gpu_mhz":1500,"gpu_c":50' two=',"gpu_watts":201,"gpu_mhz":1400,"gpu_c":51'
+    check "power, clock and temperature" sensors 1 "" "$one "
+    # all steps may have one slowest rank
+    check "of two GPUs those of the slowest rank" sensors 2 "" "0:$one 1:$two "
+    page=$out/report.html
+    expect "which a report shows" 0 '' $tools/report "$out"
+    check "as charts" values \
+        'all((curve["gpu_watts"][i], curve["gpu_mhz"][i]) in ((100.5, 1500), (201, 1400)) for i in range(8))'
+    check "each by itself" sensors 1 "clock0 heat0" ',"gpu_watts":100.5 '
+    check "nothing where NVML knows no device" sensors 1 "device0" ' '
+    check "nor where it is not" sensors 1 "" ' ' no
+    : >"$tmp/empty.c" && cc -shared -x c -o "$tmp/no/libnvidia-ml.so.1" "$tmp/empty.c"
+    check "nor where it has none of the functions" sensors 1 "" ' ' no
+fi
+
 # ---- plot
 page=$tmp/p.svg
 plots() { $tools/plot "$@" -o "$page" >"$tmp/plot.log" 2>&1 || rm -f "$page"; }

@@ -642,7 +642,8 @@ TEST(what_is_no_text) {
         {"a.feather", "FEA1...", "pandas.read_feather(FILE)"},
         {"b.arrow", "\xff\xff\xff\xff...", "JSON: datasets.Dataset.from_file(FILE)"},
         {"a.npz", "PK\3\4...", "numpy.load(FILE)[NAME]"}, {"a.pt", "PK\3\4...", "torch.load(FILE).numpy()"},
-        {"a.zip", "PK\3\4...", "got a zip file"},
+        {"pytorch_model.bin", "PK\3\4...", "got a file of torch"}, {"a.pth", "PK\3\4...", "got a file of torch"},
+        {"a.ckpt", "PK\3\4...", "a model goes with --init"}, {"a.zip", "PK\3\4...", "got a zip file"},
         {"a.txt", "\xff\xfe" "a", "got UTF-16"}}, tokenizer_byte(), 1);
 }
 
@@ -883,6 +884,24 @@ TEST(a_folder_of_a_script) {
     EXPECT(all_tokens(data.train)[0] == 100 && all_tokens(data.val)[49] == 49, "tokens");
     f.add("c.npy", npy_of("<u4", 30, raw<uint32_t>(counting(30))));
     expect_error(kExitBadContent, "c.npy: got a file that manifest.json does not list", [&] { open_one(f.path); });
+    unlink((f / "c.npy").c_str());
+    const std::string good = read_file(f / "manifest.json");
+    const auto with = [&](std::string text, const std::string& old, const std::string& now) {
+        f.add("manifest.json", text.replace(text.find(old), old.size(), now));
+        open_one(f.path);
+    };
+    const auto given = [&](const std::string& each) {
+        with(good, "\"tokens\":30", R"("tokens":30,"given":[{"token":0,"bytes":)" + each + "}]");
+    };
+    given("1.25");
+    for (const char* bad : {"0", "-1", "1e300", "NaN", "\"1\"", "null"})
+        expect_error(kExitBadContent, "manifest.json: bytes: got", [&] { given(bad); });
+    for (const char* bad : {"0", "-1", "2.5", "16777217", "4294967496", "1e400", "\"200\"", "null"})
+        expect_error(kExitBadContent, "manifest.json: vocab_size: got", [&] { with(good, "200", bad); });
+    for (const char* bad : {"-1", "2.5", "\"30\"", "null"})
+        expect_error(kExitBadContent, "manifest.json: tokens: got", [&] { with(good, "30", bad); });
+    for (const char* bad : {"0", "29", "18446744073709551615"})
+        expect_error(kExitBadContent, "b.npy: got 30 tokens, want", [&] { with(good, "30", bad); });
 }
 
 // What the trainer reads, damaged: refused, whatever a number says.
@@ -896,11 +915,21 @@ TEST(damaged_folders) {
         {"\"tokens\":", {"0", "1001", "9223372036854775808", most}, "tokens.bin: got 1,000 tokens"},
         {"\"begin\":", {most}, "tokens.bin: got 1,000 tokens"}, {"\"offset\":", {most}, "tokens.bin: got 0 tokens"},
         {"\"width\":", {"0", "1", "3", most}, "width"},
-        {"\"vocab_size\":", {"1000000000"}, "vocab_size: got 1000000000, want 257"},
+        {"\"vocab_size\":", {"258"}, "vocab_size: got 258, want 257"},
+        {"\"vocab_size\":", {"-1", "16777217", "1e300", "\"257\"", "null"}, "vocab_size"},
+        {"\"bytes\":", {"0", "-1", "1e400", "NaN", "\"1\"", "null"}, "manifest.json: bytes"},
+        {"\"token\":", {"-1", "0.5", "1e3", "\"0\"", "null"}, "manifest.json: token"},
+        {"\"ends\":[", {"-1]", "257]", "\"a\"]", most + "]"}, "manifest.json: ends"},
+        {"\"untrained\":[", {"-1]", "257]", "1e2]", most + "]"}, "manifest.json: untrained"},
+        {"\"start\":[", {"-1]", "257]", "\"a\"]", most + "]"}, "manifest.json: start"},
+        {"\"vocabulary\":{\"name\":\"byte\",\"tokens\":", {"-2", "258", "1e300", "\"1\""}, "manifest.json: tokens"},
+        {"\"end\":", {"-2", "1e300", "null"}, "manifest.json: end"},
         {"\"shards\":[", {"1"}, ""}, {"\"hash\":", {"7"}, "hash"}};
     Refusals bad = {{good.substr(0, good.size() / 2), "manifest.json: byte"}};
     for (const auto& [key, values, part] : rows)
         for (const std::string& value : values) {
+            const Row row(key + value);
+            CHECK(good.find(key) != good.npos, "%s", good.c_str());
             const size_t from = good.find(key) + key.size();
             bad.push_back({std::string(good).replace(from, good.find_first_of(",}", from) - from, value), part});
         }

@@ -102,7 +102,9 @@ TEST(events_have_the_promised_fields) {
         report_step(&run.r, one);
         EXPECT_EQ(events(tmp.path).size(), 2);  // each line is in the file at once
         run.r.peak_flops = 4096 / 0.0081 * 16250 / 0.461;
-        report_step(&run.r, step_of(1, NAN, 4));
+        StepStats four = step_of(1, NAN, 4);
+        for (unsigned rank = 0; RankReport& r : four.ranks) r.sensors = {90500 + rank, 1500, 50 + rank}, rank++;
+        report_step(&run.r, four);
         EXPECT_EQ(events(tmp.path).size(), 3);
         report_score(&run.r, 1, loss, NAN, true, 1);
         report_score(&run.r, 2, INFINITY, 2.5, false, 1);
@@ -115,7 +117,9 @@ TEST(events_have_the_promised_fields) {
     EXPECT_EQ(e.size(), 7);
     const std::string train = "event step loss lr grad_norm step_ms tok_s tokens mfu compute_ms comm_ms exposed_ms";
     EXPECT_EQ(keys(e[1]), train + " time");
-    EXPECT_EQ(keys(e[2]), train + " compute_ms_min compute_ms_max slowest_rank time");
+    EXPECT_EQ(keys(e[2]), train + " compute_ms_min compute_ms_max slowest_rank gpu_watts gpu_mhz gpu_c time");
+    EXPECT(e[2].get_double("gpu_watts", "") == 90.502 && e[2].get_u64("gpu_mhz", "") == 1500 &&
+           e[2].get_u64("gpu_c", "") == 52, "of the slowest rank");
     EXPECT(e[1].get_double("loss", "") == loss && e[1].get_double("grad_norm", "") == norm, "not the same bits");
     EXPECT(e[1].find("mfu").kind() == Json::null && float(e[2].get_double("mfu", "")) == 0.461f &&
                e[2].find("loss").kind() == Json::null);

@@ -67,7 +67,8 @@ std::string resolve_model_folder(const std::string& path) {
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && !is_directory(parent_folder(folder)))
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
-            "hf download %s --local-dir %s", path.c_str(), shell_quote(folder).c_str(), shell_quote(base_name(folder)).c_str());
+            "hf download %s --local-dir %s", path.c_str(), shell_quote(folder).c_str(),
+            shell_quote(base_name(folder)).c_str());
     const Words found = what_is_in(folder);
     const std::string got = !file_exists(path) ? "it does not exist" : "it has " + (found.empty() ? "none" : found[0]);
     die(kExitNoInput, "no model: %s: %s; want a run that has saved, a checkpoint or a Hugging Face folder with "

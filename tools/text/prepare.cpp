@@ -8,6 +8,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "tools/text/config_reader.h"
 #include "tools/text/model_texts.h"
 #include "tools/text/tensor_files.h"
 #include "tools/text/token_files.h"
@@ -74,8 +75,10 @@ Tokenizer learnt(const std::string& option, const Source& train, const Source& v
 uint64_t listed_number(const Source& source, const char* key) {
     const std::string path = path_join(parent_folder(source.files[0]), "manifest.json");
     const std::string text = file_exists(path) ? read_file(path) : "null";
+    const Json json = parse_json(text, path.c_str());
+    if (json.find("vocab_size")) read_size(json, "vocab_size", {"from 1 to 16777216", 1, 1 << 24}, path.c_str());
     uint64_t n = 0;
-    parse_json(text, path.c_str()).find(key).as_u64(&n);
+    json.find(key).as_u64(&n);
     return n;
 }
 
@@ -479,6 +482,9 @@ std::string prepare(const TextOptions& o, const std::string& given, const Progre
     const int listed = train.is_text() ? 0 : int(listed_number(train, "vocab_size"));
     const int without = o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : listed ? listed : 50257;
     data.vocab_size = vocabulary.has_text() ? int(vocabulary.bytes.size()) : without;
+    for (int* token : {&vocabulary.documents.begin, &vocabulary.documents.end})
+        if (*token >= data.vocab_size) *token = -1;     // a config.json may name tokens that no row has
+    std::erase_if(vocabulary.ends, [&](int token) { return token >= data.vocab_size; });
     if (!o.whole && !train.is_text()) check_tokens(data.train, data.vocab_size);
     if (!o.whole && !(split ? train : val).is_text()) check_tokens(data.val, data.vocab_size);
     data.train.description = describe(data, c.sources, note, o);

@@ -24,6 +24,6 @@ inline uint64_t checked_mul(uint64_t a, uint64_t b, const char* what) {
     die(kExitBadContent, "%s: size overflows", what);
 }
 
-// Returns the paths that match a pattern as in a shell (* ? [...] \x), sorted. folder: the pattern begins there; its name
-// is no pattern.
+// Returns the paths that match a pattern as in a shell (* ? [...] \x), sorted. folder: where the pattern begins; its
+// name is no pattern.
 std::vector<std::string> expand_glob(const std::string& pattern, const std::string& folder = "");

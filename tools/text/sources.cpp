@@ -24,13 +24,15 @@ constexpr const char *kUnpacked = "the text in it: build/prep FILE -o DIR makes 
     ".to_json(FILE, orient='records', lines=True) makes it", *kFeather = "JSON: pandas.read_feather(FILE)"
     ".to_json(FILE, orient='records', lines=True) makes it", *kStream = "JSON: datasets.Dataset.from_file(FILE)"
     ".to_json(FILE) makes it", *kUtf8 = "UTF-8 text: iconv -f UTF-16 -t UTF-8 makes it",
-    *kUtf32 = "UTF-8 text: iconv -f UTF-32 -t UTF-8 makes it";
+    *kUtf32 = "UTF-8 text: iconv -f UTF-32 -t UTF-8 makes it", *kTorch = ".npy: numpy.save(FILE, torch.load(FILE)"
+    ".numpy().astype('<u4')) makes it of tokens; a model goes with --init";
 constexpr Kind kKinds[] = {
     {"\x1f\x8b", "a gzip file", kUnpacked}, {"\x28\xb5\x2f\xfd", "a zstd file", kUnpacked},
     {"PAR1", "a Parquet file", kRows}, {"ARROW1", "an Arrow file", kFeather}, {"FEA1", "an Arrow file", kFeather},
     {"\xff\xff\xff\xff", "an Arrow file of datasets", kStream},
     {"PK\3\4", "an .npz file", ".npy: numpy.save(FILE, numpy.load(FILE)[NAME]) makes it", ".npz"},
-    {"PK\3\4", "a file of torch", ".npy: numpy.save(FILE, torch.load(FILE).numpy().astype('<u4')) makes it", ".pt"},
+    {"PK\3\4", "a file of torch", kTorch, ".pt"}, {"PK\3\4", "a file of torch", kTorch, ".pth"},
+    {"PK\3\4", "a file of torch", kTorch, ".ckpt"}, {"PK\3\4", "a file of torch", kTorch, ".bin"},
     {"PK\3\4", "a zip file", kText}, {"\xfd" "7zXZ", "an xz file", kText},
     {"BZh", "a bzip2 file", kText}, {"%PDF-", "a PDF file", kText}, {{"\xff\xfe\0\0", 4}, "UTF-32", kUtf32},
     {{"\0\0\xfe\xff", 4}, "UTF-32", kUtf32}, {"\xff\xfe", "UTF-16", kUtf8},

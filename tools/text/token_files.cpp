@@ -49,7 +49,11 @@ std::string given_json(const Given& given) {
 
 Given read_given(const Json& list, const char* what) {
     Given given;
-    for (JsonItems i(list); i.next();) given[i.value.get_u64("token", what)] = i.value.get_double("bytes", what);
+    for (JsonItems i(list); i.next();) {
+        const double bytes = i.value.get_double("bytes", what);
+        if (!kPositive.hold(bytes)) refuse(what, "bytes", i.value.find("bytes"), format("a number %s", kPositive.want));
+        given[i.value.get_u64("token", what)] = bytes;
+    }
     return given;
 }
 
@@ -105,7 +109,8 @@ Format format_of(const std::string& path) {
     if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
     for (const LlmcKind& kind : llmc_kinds)
         if (head.size() >= 4 && std::memcmp(head.data(), &kind.magic, 4) == 0) return Format::llmc;
-    return path.ends_with(".bin") ? Format::raw : Format::text;
+    const bool is_zip = head.starts_with("PK\3\4");     // as torch.save writes
+    return path.ends_with(".bin") && !is_zip ? Format::raw : Format::text;
 }
 
 static void read_llmc_header(Shard* s) {
