@@ -67,7 +67,7 @@ fi
 # What only some tests use: a launcher, and ip for networks of their own. Without it those tests say SKIP.
 if [ $goal = test ]; then
     extras=
-    have mpirun || extras=openmpi-bin
+    mpirun --version 2>&1 | grep -q 'Open MPI' || extras=openmpi-bin
     have ip || extras="$extras iproute2"
     if [ -n "$extras" ] && [ "$(id -u)" -eq 0 ] && have apt-get; then
         say "installing $extras (apt-get), which some tests use"

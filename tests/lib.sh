@@ -54,6 +54,7 @@ find_python() {
     skip_all "$2" "no Python with $1"
 }
 skip_all() { skip "$1" "$2"; give_up; }                 # what the script needs is not here
+open_mpi() { mpirun --version 2>&1 | grep -q 'Open MPI'; }       # MPICH's mpirun has other options
 needs_nvcc() { [ -n "$(configured nvcc)" ] || skip_all "$1" "no nvcc: the kernels are not compiled"; }
 ninja=$(command -v ninja || command -v ninja-build || command -v samu)
 # need TARGET...: builds what this suite alone uses, one suite at a time. Sanitizers' builds are built before.

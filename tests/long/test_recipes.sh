@@ -43,8 +43,8 @@ expect "chat: it answers in the form that it learnt" 0 "^[0-9]* and [0-9]* make 
 smoke llama_124m_muon /run
 expect "llama_124m_muon: a GGUF file" 0 'llama' $tools/info "$tmp/llama_124m_muon/model.gguf"
 
-if command -v mpirun >/dev/null 2>&1; then smoke mpirun_ssh
-else skip mpirun_ssh "no mpirun; on Debian: apt-get install openmpi-bin"; fi
+if open_mpi; then smoke mpirun_ssh
+else skip mpirun_ssh "no mpirun of Open MPI; on Debian: apt-get install openmpi-bin"; fi
 if command -v torchrun >/dev/null 2>&1; then
     export PET_REDIRECTS=1 PET_TEE=1        # what Debian 12's torchrun needs with its Python
     smoke torchrun

@@ -76,10 +76,10 @@ check "a run of Hopper's kernels" hopper
 
 # The README's command for 8 GPUs, as it stands there, with tiny sizes: the bits of one rank, also if a rank is killed
 # and 4 go on. By Open MPI, where it is installed.
-if command -v mpirun >/dev/null 2>&1; then
+if open_mpi; then
     mpirun() { timeout 900 mpirun --allow-run-as-root --oversubscribe --bind-to none "$@"; }
 else
-    skip "the README's command by Open MPI" "no mpirun; on Debian: apt-get install openmpi-bin"
+    skip "the README's command by Open MPI" "no mpirun of Open MPI; on Debian: apt-get install openmpi-bin"
     mpirun() { of=$2; shift 2; timeout 900 "$@" --np "$of" --max-restarts 0; }
 fi
 readme=$(sed -n 's/^\(mpirun -np 8 [^#]*[^# ]\) *#.*/\1/p' README.md)

@@ -23,10 +23,10 @@ like_one small_buckets env LOCKSTEP_BUCKET_UNITS=3 $train --np 4 --overlap on
 like_one lanes_of_the_batch $train --replicas 8
 like_one torchrun_environment torchrun_2
 # mpirun's variables are enough: nothing is linked against it.
-if command -v mpirun >/dev/null 2>&1; then
+if open_mpi; then
     like_one mpirun_2 mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2 $train
     check "mpirun's output has no escape codes" sh -c "! grep -q '$(printf '\033')' '$tmp/mpirun_2.log'"
-else skip mpirun_2 "no mpirun; on Debian: apt-get install openmpi-bin"; fi
+else skip mpirun_2 "no mpirun of Open MPI; on Debian: apt-get install openmpi-bin"; fi
 
 # Many hosts, with a rank for each micro-batch.
 all=$job

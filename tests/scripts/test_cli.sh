@@ -149,7 +149,7 @@ for command in "sample '$out' --prompt a --seed 4 --max-tokens 30" "eval '$out' 
 done
 expect "lm has help of its own" 0 '^  lm eval OUT' $lm --help
 check "eval by ranks" same_output "$train eval '$out'" "$train eval '$out' --np 2"
-if command -v mpirun >/dev/null 2>&1; then
+if open_mpi; then
     check "by mpirun's ranks" same_output "$train eval '$out'" \
         "mpirun --allow-run-as-root --oversubscribe -np 2 $train eval '$out' --threads 1"
 fi
@@ -217,8 +217,8 @@ threads "tied to one" 1 taskset -c "$(taskset -cp $$ | sed 's/.*[-, ]//')" $trai
 threads "as many as asked for" 3 $train --threads 3
 expect "threads: too many are warned of" 0 "64 threads" $train $few --threads 64
 if [ "$cpus" -lt 2 ]; then skip "mpirun that binds" "one CPU"
-elif ! command -v mpirun >/dev/null 2>&1; then
-    skip "mpirun that binds" "no mpirun; on Debian: apt-get install openmpi-bin"
+elif ! open_mpi; then
+    skip "mpirun that binds" "no mpirun of Open MPI; on Debian: apt-get install openmpi-bin"
 else
     mpi="mpirun --allow-run-as-root -np 1"
     expect "mpirun that binds is warned of" 0 "ties its ranks" $mpi --bind-to core $train $few
