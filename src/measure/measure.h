@@ -33,10 +33,10 @@ inline void grad_norm_measure(Measured* of) {
     const Ddp& ddp = *of->ddp;
     std::vector<float> squares(ddp.n / kUnit);
     copy_to_host(squares.data(), ddp.partials, squares.size() * sizeof(float), ddp.stream);
+    size_t unit = 0;
     for (size_t t = 0; t < ddp.arena->tensors.size(); t++) {
         double sum = 0;
-        for (size_t u = ddp.offset[t] / kUnit; u < ddp.offset[t + 1] / kUnit; u++)
-            sum += squares[u];
+        while (unit < ddp.offset[t + 1] / kUnit) sum += squares[unit++];
         of->values.add("grad_norm/" + ddp.arena->tensors[t].name, std::sqrt(sum) / of->targets);
     }
 }
@@ -44,8 +44,8 @@ inline void grad_norm_measure(Measured* of) {
 // The largest absolute values of the residual stream in the step's last micro-batch, which the last
 // rank has computed.
 inline void activations_measure(Measured* of) {
-    for (size_t i = 0; i < of->model->residuals.size(); i++) {
-        const std::span<floatX> array = of->model->residuals[i];
+    int l = 0;
+    for (const std::span<floatX>& array : of->model->residuals) {
         std::vector<floatX> stored(array.size());
         std::vector<float> values(array.size());
         copy_to_host(stored.data(), array.data(), array.size_bytes());
@@ -53,7 +53,7 @@ inline void activations_measure(Measured* of) {
         float largest = 0;
         // 0 * x is NaN where x is not finite, and a NaN stays.
         for (const float x : values) largest = std::max(largest, std::fabs(x)) + 0 * x;
-        of->values.add(format("activations/%zu", i), comm_gather(of->ddp->comm, largest).back());
+        of->values.add(format("activations/%d", l++), comm_gather(of->ddp->comm, largest).back());
     }
 }
 
