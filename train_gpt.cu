@@ -226,7 +226,7 @@ StepStats collect_stats(Trainer* t) {
     if (due(t, t->options.measure_every))
         s.measured = measure(t->options.measure, {&t->model, &t->ddp, host_state(t)->tokens});
     join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
-                                                     checkpoints_saved(t->checkpoints), s.norm,
+                                                     checkpoints_saved(t->checkpoints),
                                                      sensors}));
     return s;
 }

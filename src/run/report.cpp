@@ -8,10 +8,7 @@
 #include "src/checkpoint/checkpoint.h"
 
 void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
-    for (const RankReport& r : ranks) {
-        s->requests |= r.requests;
-        s->norm = std::max(s->norm, r.norm);
-    }
+    for (const RankReport& r : ranks) s->requests |= r.requests;
     s->skipped = !std::isfinite(s->norm);
     s->ranks = ranks;
 }

@@ -120,14 +120,12 @@ struct RankReport {
     uint32_t requests;                  // by signal: bit n is signal n
     double compute;                     // StepTimes::compute
     bool saved;                         // rank 0 only: the save under way has ended
-    // The gradient's norm; if replicas take steps of their own, the largest of theirs.
-    double norm;
     Sensors sensors = {};               // of its GPU
 };
 
 struct StepStats {
     int64_t step;                       // the number of the step, from 0
-    double lr, norm;                    // norm: of the mean gradient (RankReport), before clipping
+    double lr, norm;                    // norm: of the mean gradient, before clipping
     double loss = 0;                    // nats per token, before the update
     double seconds = 0;                 // of this rank
     bool skipped = false;               // the gradient was not finite
