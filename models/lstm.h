@@ -17,6 +17,7 @@ template <class F> struct LstmLayer { F wih, whh, bih, bhh; };          // (4C,C
 // Names and shapes are those of a PyTorch module with the members `embedding` and `lstm`.
 inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     const size_t C = c.C;
+    // Muon takes the four gates as one matrix, as torch.nn.LSTM has them: one by one is worse.
     // PyTorch's variance, a third of this, stalls two layers.
     const float s = 1 / std::sqrt(float(c.C));
     std::vector<TensorSpec> table = {
@@ -25,7 +26,7 @@ inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     for (int l = 0; l < c.L; l++) {
         const std::string end = "_l" + std::to_string(l);
         for (const char* name : {"lstm.weight_ih", "lstm.weight_hh"})
-            table.push_back({name + end, 4 * C, C, 4 * C, false, s, true, false, {}, false, 4});
+            table.push_back({name + end, 4 * C, C, 4 * C, false, s, true});
         for (const char* name : {"lstm.bias_ih", "lstm.bias_hh"})
             table.push_back({name + end, 1, 4 * C, 1, false, 0, false});
     }

@@ -43,7 +43,7 @@ std::string console(const std::function<void()>& f) { return captured(1, f); }
 StepStats step_of(int64_t step, double loss, int ranks = 1) {
     StepStats s = {.step = step, .lr = 9.9e-4, .norm = 0.71, .loss = loss, .seconds = 0.0081};
     s.times = {0.0075, 0.0008, 0.0001};
-    for (int r = 0; r < ranks; r++) s.ranks.push_back({0, r == 2 ? 0.00775 : 0.00725, false, 0});
+    for (int r = 0; r < ranks; r++) s.ranks.push_back({0, r == 2 ? 0.00775 : 0.00725, false});
     return s;
 }
 // A run of rank 0 that reports into `folder`; "": to the console only.
