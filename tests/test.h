@@ -2,8 +2,8 @@
 //
 //     TEST(name) { EXPECT(x > 3, "x is %d", x); EXPECT_EQ(f(x), 4); }
 //
-// tests/main.cpp has main, unless a test has its own. A program runs its TESTs in order (or those whose names contain an
-// argument), prints one line for each and exits 1 if any failed. SKIP("reason") ends a test without a verdict.
+// tests/main.cpp has main, unless a test has its own. A program runs its TESTs in order (or those whose names contain
+// an argument), prints one line for each and exits 1 if any failed. SKIP("reason") ends a test without a verdict.
 #pragma once
 #include <atomic>
 #include <cmath>
