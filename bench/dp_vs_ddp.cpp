@@ -66,7 +66,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
                  *const partials = floats(n / kUnit, "partials");
     arena_init(root, arena, o.seed);
     std::vector<PassResult> results(static_cast<size_t>(G));
-    StepState state = {};
+    StepState state = {.tokens = double(o.total_batch_size)};
     Measured result;
     const Sampler sampler = {lockstep_info.sample, data.train.sources, o.seed, o.batch_size, G, o.replicas};
     std::barrier together(W);
@@ -103,7 +103,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
             const double computed = now_seconds();
             double norm;
             tree_reduce(r.grads, partials, terms.data(), W, Tree::kBalanced, n, nullptr);
-            clip_scale(&state, &norm, partials, n / kUnit, o.grad_clip, double(o.total_batch_size), nullptr);
+            clip_scale(&state, &norm, partials, n / kUnit, o.grad_clip);
             float* const moments[] = {m, v};
             update(0, 0, {n, root, root, moments, r.grads, arena_rates(arena).data(), &state});
             double loss = 0;

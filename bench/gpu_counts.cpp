@@ -231,7 +231,7 @@ void add_update(Sections& all, const Operands& o) {
             tree_reduce(o.master, o.partials, terms, 3, Tree::kNested, n, nullptr);
         }},
         {"clip_scale", kAll, kF * 30384, 0, 30384, [=] {
-            clip_scale(o.clipped, o.norm, o.partials, 30384, 0, N, nullptr);
+            clip_scale(o.clipped, o.norm, o.partials, 30384, 0);
         }},
         {"update by adamw", 64, double(n) * (7 * kF + kX), 0, double(n), [=] {
             float* const state[] = {o.m, o.v};

@@ -110,7 +110,7 @@ static int* words(size_t n, int V, size_t* distinct) {
     return repeated(tokens, n);
 }
 static StepState* step_state() {
-    const StepState s = {1, 2, 1e-4f, 1e-4f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f}};
+    const StepState s = {1, 2, 1e-4f, 1e-4f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f}, 1e5};
     return repeated(std::vector<StepState>{s}, 1);
 }
 
@@ -321,7 +321,7 @@ static void update_table(size_t n) {
                     tree_reduce(grad, partials, &term, 1, Tree::kBalanced, n, nullptr);
                 },
                 {{partials, n / kUnit * kF}});
-    memory_line("clip_scale", 1, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1, 1e5, nullptr); },
+    memory_line("clip_scale", 1, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1); },
                 {{norm, sizeof(double)}});
     memory_line("adamw_update", 1, 7 * bytes + 2 * double(n) * kX, [=] {
         float* const moments[] = {m, v};

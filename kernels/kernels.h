@@ -216,9 +216,9 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 
 // norm[0] = sqrt(sum_in_order of partials) / tokens, as torch.nn.utils.clip_grad_norm_ computes it;
 // state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, 1 / tokens where clip <= 0, NaN where
-// norm is not finite.    partials (units); if tokens is 0, state->tokens takes its place
+// norm is not finite.    partials (units); tokens: state->tokens
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip,
-                double tokens, Stream stream = nullptr);
+                Stream stream = nullptr);
 
 // The arrays of one stage of an optimizer's rule. Every backend names all members, as LayerNorm's.
 struct Update {

@@ -539,10 +539,10 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 // cannot throw the weights far. There are many partials, and they are floats: their sum is in
 // double, so that its order matters little, and the order is fixed.
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip,
-                double tokens, Stream) {
+                Stream) {
+    const double tokens = state->tokens;
     double sum;
     sum_in_order(&sum, partials, units, nullptr);
-    if (tokens == 0) tokens = state->tokens;
     norm[0] = std::sqrt(sum) / tokens;
     const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
     state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;

@@ -58,10 +58,10 @@ static void tree_reduce(float* out, float* partials, const float* const* terms, 
 }
 
 static void clip_scale(StepState* state, double* norm, const float* partials, size_t units,
-                       double clip, double tokens, Stream) {
+                       double clip, Stream) {
+    const double tokens = state->tokens;
     double sum;
     sum_in_order(&sum, partials, units, nullptr);
-    if (tokens == 0) tokens = state->tokens;
     norm[0] = __builtin_sqrt(sum) / tokens;
     const double factor = clip > 0 ? __builtin_fmin(1, clip / (norm[0] + 1e-6)) : 1;
     state->grad_scale = __builtin_isfinite(norm[0]) ? float(factor / tokens) : __builtin_nanf("");

@@ -116,13 +116,12 @@ sum_in_order_kernel(double* total, const float* x, size_t n) {
 
 // One block computes norm and factor.
 __global__ void __launch_bounds__(kSums)
-clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip,
-                  double tokens) {
+clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units,
+                  double clip) {
     grid_dependency_sync();
     const double sum = block_sum_in_order(partials, units);
     if (threadIdx.x != 0) return;
-    if (tokens == 0) tokens = state->tokens;
-    const double length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
+    const double tokens = state->tokens, length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
     const double factor = clip > 0 && ratio < 1 ? ratio : 1;
     norm[0] = length;
     // NaN is not less than anything
@@ -196,8 +195,8 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream) {
 }
 
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip,
-                double tokens, Stream stream) {
-    launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip, tokens);
+                Stream stream) {
+    launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip);
 }
 
 void update(int optimizer, int stage, const Update& arrays, Stream stream) {

@@ -132,14 +132,14 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
         if (bytes <= 0) refuse(what, "bytes", i.value.find("bytes"), "more than 0");
         s.given[i.value.get_u64("token", what)] = bytes;
     }
-    s.sources = read_numbers<uint64_t>(json.at("sources", what), "sources", s.begin,
-                                       s.begin + s.tokens, what);
     if (s.width != 2 && s.width != 4 && s.width != 8)
         refuse(what, "width", json.at("width", what), "2, 4 or 8");
     const uint64_t size = s.file->size, has = (size - std::min(s.offset, size)) / s.width;
     if (s.tokens == 0 || s.begin > has || s.tokens > has - s.begin)
         die_content("data: " + path, with_commas(has) + " tokens",
                     "those that " + std::string(what) + " lists");
+    s.sources = read_numbers<uint64_t>(json.at("sources", what), "sources", s.begin,
+                                       s.begin + s.tokens, what);
     return s;
 }
 

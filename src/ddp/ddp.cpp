@@ -146,7 +146,7 @@ void ddp_reduce_scatter(Ddp* ddp) {
 // Every rank has the partials of all slices, so all ranks compute the same norm. Tokens are 0: it
 // divides by state->tokens.
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
-    clip_scale(state, norm, ddp->partials, ddp->n / kUnit, clip, /*tokens=*/0, ddp->stream);
+    clip_scale(state, norm, ddp->partials, ddp->n / kUnit, clip, ddp->stream);
 }
 
 void ddp_update_piece(Ddp* ddp, size_t piece, const StepState* step, int stage) {

@@ -55,11 +55,12 @@ struct Training : Trial {
         std::vector<double> hyper;
         for (const Hyper& h : adamw_info.hyper) hyper.push_back(h.value);
         StepState now = {.seed = 0, .step = uint32_t(number), .lr = 3e-3f, .grad_scale = 1};
+        now.tokens = kB * kT;
         adamw_info.prepare(&now, hyper.data(), number + 1, 1, nullptr);
         copy_to_device(state.at, &now, sizeof now);
         const float* const terms[] = {grads.at};
         tree_reduce(grads.at, partials.at, terms, 1, Tree::kBalanced, grads.n);
-        clip_scale(state.at, norm.at, partials.at, partials.n, 1.0, kB * kT);
+        clip_scale(state.at, norm.at, partials.at, partials.n, 1.0);
         float* const moments[] = {m.at, v.at};
         float* const master = kExact ? reinterpret_cast<float*>(weights.at) : masters.at;
         update(find_optimizer("adamw"), 0, {grads.n, weights.at, master, moments, grads.at, rates.at, state.at});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <tuple>
 #include "tests/test.h"
 #include "tests/unit/program.h"
 
@@ -277,6 +278,7 @@ TEST(older_arithmetic) {
 // A run whose Muon took stacked matrices as one, and which saved two numbers of every weight: refused by name.
 TEST(older_muon) {
     prepare();
+    const auto kept = std::pair(checkpoint, run_config);
     const std::string out = folder / "muon", adamw = checkpoint.at("optim.safetensors");
     const End trained = run(saving(out, " --optimizer muon"));
     EXPECT(trained.code == 0, "%s", told(trained).c_str());
@@ -293,7 +295,7 @@ TEST(older_muon) {
     const End e = run(command("resume", "state.json", state));
     EXPECT(e.code == 65 && has(e.said, "version: got 1, want 2") && has(e.said, "stacked matrices") &&
                has(e.said, "--init"), "%s", told(e).c_str());
-    checkpoint.clear();
+    std::tie(checkpoint, run_config) = kept;
 }
 
 // Bytes that a reader may take besides a multiple of the file's. The address sanitizer keeps what was freed.
