@@ -28,8 +28,8 @@ const Words
     // They say when to evaluate, save or print, or where the data are, which are compared by their
     // hash.
     kOpen = split("data val-data overlap graph recompute audit-every eval-every eval-steps "
-                  "sample-every measure measure-every log-every save-every save-patience keep keep-every prompt system "
-                  "samples temperature top-k top-p max-tokens"),
+                  "sample-every measure measure-every log-every save-every save-patience keep "
+                  "keep-every prompt system samples temperature top-k top-p max-tokens"),
     // They concern one start only: a saved value is ignored in any case.
     kLocal = split("device threads np max-restarts elastic timeout out-dir task perplexity stride "
                    "resume force dry-run for verbose");
