@@ -40,7 +40,8 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     };
     const auto matrix = [&](const std::string& name, size_t out, size_t in, float std,
                             size_t stacked = 1) {
-        table.push_back({name + ".weight", out, in, out, true, std, true, false, {}, false, stacked});
+        table.push_back({name + ".weight", out, in, out, true, std, true, false, {}, false, {},
+                         stacked});
         table.push_back({name + ".bias", 1, out, 1, false, 0, false});
     };
     const auto norm = [&](const std::string& name) {

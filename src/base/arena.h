@@ -29,10 +29,10 @@ struct TensorSpec {
     struct Part { std::string name; size_t count; };
     std::vector<Part> parts = {};
     bool repeated = false;  // each part is a copy of the whole tensor
+    Rates rates = {};
     // How many matrices of one size lie one below the other in what files have as one tensor: 3 in
     // GPT-2's c_attn. With parts each part is a matrix.
     size_t stacked = 1;
-    Rates rates = {};
 };
 constexpr float kOnes = -1;
 // Returns its parts, or itself as the only part.
