@@ -65,7 +65,8 @@ int run(const Words& paths, Wish wish) {
     picture.unit = unit_of(wish.y) + (different ? ", since the runs have different tokenizers" : "");
     picture.log = wish.log;
     for (size_t i = 0; i < runs.size(); i++) add_run(runs[i], run_color(i), wish, runs.size() == 1, &picture);
-    write_output(wish.out.empty() ? path_join(runs[0].folder, wish.y + ".svg") : wish.out, picture.draw(true));
+    const std::string name = replaced(wish.y, '/', '_') + ".svg";
+    write_output(wish.out.empty() ? path_join(runs[0].folder, name) : wish.out, picture.draw(true));
     return kExitDone;
 }
 

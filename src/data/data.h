@@ -171,7 +171,7 @@ struct Sampler {
     std::vector<uint64_t> first;        // as Dataset::sources
     uint64_t seed = 0;
     int B = 0, G = 0, R = 1;
-    std::vector<double> values = {};    // of the order's options
+    std::map<std::string, double> hyper = {};   // values of options, the order's own among them
     // Returns which sample is sequence b (0..B-1) of micro-batch k (0..G-1) of the step.
     uint64_t index(uint64_t step, int k, int b) const {
         return order(*this, (step * G + k) * B + b);

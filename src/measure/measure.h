@@ -3,7 +3,7 @@
 //
 // A measurement is NAME.h and a line in src/measure/list. NAME.h has NAME_help, which --help shows,
 // and in namespace BACKEND NAME_measure, a function like the two in this file. A long one goes into
-// NAME.cpp beside it. Values must not depend on the number of ranks or threads, nor on whether the
+// NAME.cpp beside it; neither includes kernels/elements.h. Values must not depend on the number of ranks or threads, nor on whether the
 // run was resumed: tests/scripts/test_lists.sh compares them.
 #pragma once
 
@@ -19,13 +19,17 @@ inline const char *const grad_norm_help = "of each trained tensor, before clippi
 #include "src/ddp/ddp.h"
 namespace BACKEND {
 
-// What a measurement gets after a step. On each rank it calls values.add("NAME/PART", x) for any
-// number of parts; rank 0 logs its values. A number that is not finite becomes null.
+// What a measurement gets after a step. Arrays are in device memory: copy_to_host, then load_floats.
 struct Measured {
     const Model* model;         // as the rank's last micro-batch of the step has left it
-    Ddp* ddp;                   // the sum of all gradients, and all weights after the step
+    // All weights after the step, rounded to storage; of the sum of all gradients those of own
+    // slices, and their sums of squares by unit (partials) of all.
+    Ddp* ddp;
     double targets;             // of the step, on all ranks: a gradient is the sum over these
+    std::string name = {};      // of the measurement
     JsonLine values = {};
+    // Adds NAME/PART. Rank 0 logs what it added. A number that is not finite becomes null.
+    void add(const std::string& part, double x) { values.add(name + "/" + part, x); }
 };
 
 // Every rank has the sums of squares by unit, because it computes the norm of them.
@@ -37,7 +41,7 @@ inline void grad_norm_measure(Measured* of) {
     for (size_t t = 0; t < ddp.arena->tensors.size(); t++) {
         double sum = 0;
         while (unit < ddp.offset[t + 1] / kUnit) sum += squares[unit++];
-        of->values.add("grad_norm/" + ddp.arena->tensors[t].name, std::sqrt(sum) / of->targets);
+        of->add(ddp.arena->tensors[t].name, std::sqrt(sum) / of->targets);
     }
 }
 
@@ -53,7 +57,7 @@ inline void activations_measure(Measured* of) {
         float largest = 0;
         // 0 * x is NaN where x is not finite, and a NaN stays.
         for (const float x : values) largest = std::max(largest, std::fabs(x)) + 0 * x;
-        of->values.add(format("activations/%d", l++), comm_gather(of->ddp->comm, largest).back());
+        of->add(std::to_string(l++), comm_gather(of->ddp->comm, largest).back());
     }
 }
 
@@ -71,7 +75,7 @@ inline JsonLine measure(const std::string& names, Measured of) {
     const Words chosen = split(names, ',');
     if (chosen.empty()) return {};
     ddp_settle(of.ddp);
-#define X(name) if (contains(chosen, #name)) name##_measure(&of);
+#define X(name) if (of.name = #name; contains(chosen, of.name)) name##_measure(&of);
     MEASURE(X)
 #undef X
     comm_barrier(of.ddp->comm);     // on a CPU the next step writes what other ranks may still read

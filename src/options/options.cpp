@@ -462,6 +462,8 @@ void resolve_options(Options* o, bool gpu) {
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride || !o->task.empty())
         die(kExitUsage, "--task, --perplexity, --stride: want eval OUT with them");
+    if (o->is_given("measure-every") && o->measure.empty())
+        die(kExitUsage, "--measure-every: want --measure with it");
     if (const std::string wrong = model->check(o->shape); !wrong.empty()) {
         const std::string option = wrong.substr(0, wrong.find(':'));
         const bool by_preset = contains(set_by_preset, option.substr(2));

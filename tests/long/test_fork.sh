@@ -44,6 +44,14 @@ drawn() {
     [ "$(cat "$tmp/steps")" = '0 4 8 ' ] && grep -q '<h3>weights</h3>' "$copy/runs/measured/report.html"
 }
 check "its values are logged and drawn" drawn
+twice() {
+    cp "$copy/models/list" "$tmp/list" && echo trail >>"$copy/models/list"
+    (cd "$copy" && ./configure) >"$tmp/configured" 2>&1
+    refused=$?
+    cp "$tmp/list" "$copy/models/list"
+    [ $refused -eq 1 ] && grep 'models/list: got trail twice' "$tmp/configured"
+}
+check "a name that is twice in a list is refused" twice
 cp tests/fork/models/mixtral.* "$copy/models/" && echo mixtral >>"$copy/models/list"
 cp tests/fork/test_mixtral.cpp "$copy/tests/models/"
 if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options build/tests/config \

@@ -83,7 +83,7 @@ check "numbers that it does not know" values 'curve["aux_loss"][39] == 0.25 and 
     curve["norm/a"] == {9: 4.5, 19: 9.5, 29: 14.5, 39: 19.5} and curve["norm/b"] == {9: 7, 19: 7, 29: 7, 39: None}'
 check "have a chart each, parts of one measurement the same" has '<figure data-y="aux_loss" data-dots="" data-smooth>' \
     '<figure data-y="" data-dots="val top1">' '<figure data-y="norm/" data-dots=""><figcaption><h3>norm</h3>'
-check "and there are no others" test "$(grep -o '<figure data' "$page" | wc -l)" -eq 16
+check "and there are no others" test "$(grep -o '<figure data' "$page" | wc -l)" -eq 19
 check "tokens, seconds without the pause" values \
     'run["places"][1][3] == 4096 and run["places"][2][3] == 2 and run["places"][2][39] == 25'
 check "a sample can neither end the script nor be a tag" lacks '<script>alert' '<img'

@@ -2,7 +2,8 @@
 // read these declarations.
 //
 // An order is NAME.h and a line in src/data/orders/list. NAME.h has NAME_info, an OrderInfo. A long
-// function goes into NAME.cpp beside it. tests/fork/orders/mix.h is a mixture of two files.
+// function goes into NAME.cpp beside it. NAME.cpp, and a test, include this file alone.
+// tests/fork/orders/mix.h is a mixture of two files.
 //
 // An order is a function of its arguments alone. Any rank may ask for any sequence of the run, two
 // threads at once, and a resumed run begins in the middle. The function knows no ranks, so their
@@ -15,7 +16,7 @@ struct OrderInfo {
     const char* name;                   // as --sampler and the list have it
     const char* help;                   // what --help says behind the name
     Sampler::Order* sample;
-    // Its options, whose values are Sampler::values. A resume refuses to change them.
+    // Its options. Their values are run.hyper.at("name"), and a resume refuses to change them.
     std::vector<Hyper> hyper = {};
 };
 

@@ -16,7 +16,7 @@ inline void weights_measure(Measured* of) {
     for (size_t t = 0; t < ddp.arena->tensors.size(); t++) {
         double squares = 0;
         for (size_t i = ddp.offset[t]; i < ddp.offset[t + 1]; i++) squares += double(weights[i]) * double(weights[i]);
-        of->values.add("weights/" + ddp.arena->tensors[t].name, std::sqrt(squares));
+        of->add(ddp.arena->tensors[t].name, std::sqrt(squares));
     }
 }
 
