@@ -2,8 +2,9 @@
 // these declarations. Evaluation and samples do not: a score is the cross entropy of any run.
 //
 // A loss is NAME.h and a line in models/losses/list. NAME.h has NAME_info, a LossInfo, and in
-// namespace BACKEND NAME_rule, a LossRule, or null where there is none for GPUs. A long one goes
-// into NAME.cpp beside it, which includes this file alone. For GPUs nvcc compiles it if it includes
+// namespace BACKEND (within #ifdef BACKEND) NAME_rule, a LossRule. One without a form for GPUs is
+// `inline LossRule* const NAME_rule = kOnGpu ? nullptr : loop`. A long one goes into NAME.cpp
+// beside it, which includes this file and not NAME.h. For GPUs nvcc compiles it if it includes
 // kernels/elements.h, too.
 #pragma once
 #include <string>
@@ -22,8 +23,8 @@ inline const LossInfo cross_entropy_info = {"cross-entropy", "-log p of the next
 #include "models/model.h"
 namespace BACKEND {
 
-// A rule writes the losses and the gradients of their sum. `backward` is always set. Each row must
-// depend on its own logits and target alone.
+// A rule writes the losses and the gradients of their sum: `backward` and `losses` are set. Each
+// row must depend on its own logits and target alone.
 using LossRule = void(const LossRows& rows);
 
 inline void cross_entropy_rule(const LossRows& r) {

@@ -26,10 +26,10 @@ struct Measured {
     // slices, and their sums of squares by unit (partials) of all.
     Ddp* ddp;
     double targets;             // of the step, on all ranks: a gradient is the sum over these
-    std::string name = {};      // of the measurement
+    std::string by = {};        // the name of the measurement
     JsonLine values = {};
     // Adds NAME/PART. Rank 0 logs what it added. A number that is not finite becomes null.
-    void add(const std::string& part, double x) { values.add(name + "/" + part, x); }
+    void add(const std::string& part, double x) { values.add(by + "/" + part, x); }
 };
 
 // Every rank has the sums of squares by unit, because it computes the norm of them.
@@ -75,7 +75,7 @@ inline JsonLine measure(const std::string& names, Measured of) {
     const Words chosen = split(names, ',');
     if (chosen.empty()) return {};
     ddp_settle(of.ddp);
-#define X(name) if (of.name = #name; contains(chosen, of.name)) name##_measure(&of);
+#define X(name) if (of.by = #name; contains(chosen, of.by)) name##_measure(&of);
     MEASURE(X)
 #undef X
     comm_barrier(of.ddp->comm);     // on a CPU the next step writes what other ranks may still read
