@@ -25,7 +25,8 @@ statements() {
 # built SOURCE: the tests of models with that source in place of the model of the same name.
 built() {
     $cxx -std=c++20 -O1 -pthread -ffp-contract=off -w -I. -DBACKEND=cpu -c "$1" -o "$tmp/mutant.o" &&
-        $cxx -pthread "$tmp/mutant.o" $main build/cpu16.a build/cpu.a build/src.a -ldl -o "$tmp/mutant"
+        $cxx -pthread "$tmp/mutant.o" $main build/tests/main.a build/cpu16.a build/cpu.a build/src.a -ldl \
+            -o "$tmp/mutant"
 }
 found() {       # SOURCE FIRST LAST
     awk -v first="$2" -v last="$3" 'NR == first { print ";" } NR < first || NR > last' "$1" >"$tmp/mutant.cpp"

@@ -60,7 +60,7 @@ if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/o
     give_up
 fi
 ok "the fork builds"
-check "docs/fork.md: the tests of models and of rules pass" page 6
+check "docs/fork.md: the tests of models and of rules pass" page 8
 check "their declarations come back from config.json" "$copy/build/tests/config"
 check "the mixture of experts has transformers' loss and gradients" "$copy/build/tests/mixtral_cpu"
 check "its options pass the tests of options" "$copy/build/tests/options"
