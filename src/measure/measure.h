@@ -3,8 +3,8 @@
 //
 // A measurement is NAME.h and a line in src/measure/list. NAME.h has NAME_help, which --help shows,
 // and in namespace BACKEND NAME_measure, a function like the two in this file. A long one goes into
-// NAME.cpp beside it; neither includes kernels/elements.h. Values must not depend on the number of ranks or threads, nor on whether the
-// run was resumed: tests/scripts/test_lists.sh compares them.
+// NAME.cpp beside it; neither includes kernels/elements.h. Values must not depend on the number of
+// ranks or threads, nor on whether the run was resumed: tests/scripts/test_lists.sh compares them.
 #pragma once
 
 inline const char *const grad_norm_help = "of each trained tensor, before clipping",

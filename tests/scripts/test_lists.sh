@@ -46,7 +46,8 @@ all_measured() {
         [ "$(grep -c "^[036] .*\"$part" "$tmp/lines")" -eq 3 ] || { echo "no $part"; return 1; }
     done
     losses "$tmp/first" >"$tmp/norms"
-    ! grep -oE '"(grad_norm|activations)/[^:]*":(null|0[,}])' "$tmp/lines" && awk 'FILENAME == ARGV[1] { norm[$1] = $3; next }
+    ! grep -oE '"(grad_norm|activations)/[^:]*":(null|0[,}])' "$tmp/lines" &&
+        awk 'FILENAME == ARGV[1] { norm[$1] = $3; next }
         { sum = 0
             for (n = split($0, member, /[:,]/); n > 1; n--) if (member[n - 1] ~ /grad_norm/) sum += member[n] ^ 2
             off = sqrt(sum) / norm[$1] - 1
