@@ -33,6 +33,7 @@ found() {       # SOURCE FIRST LAST
     built "$tmp/mutant.cpp" >"$tmp/mutant.log" 2>&1 || { tail -n 2 "$tmp/mutant.log"; return 1; }
     timeout 300 "$tmp/mutant" gradient_of_every_tensor >"$tmp/mutant.log" 2>&1 || return 0
     case $(sed -n "$2p" "$1") in
+        *own_backward*) return 0 ;;     # a fork's function of qkv: tests/long/test_fork.sh takes that out
         *recompute_block*|*pass.ready*) timeout 300 "$tmp/mutant" >"$tmp/mutant.log" 2>&1 || return 0 ;;
     esac
     echo "passes without it: $(sed -n "$2,$3p" "$1" | tr -s ' \n' ' ')"
