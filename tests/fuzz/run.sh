@@ -37,7 +37,7 @@ flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
 [ -f build/models.h ] && [ -f build/optimizers.h ] || ./configure >"$tmp/x.log" || {
     fail fuzz "configure"; summary; exit 1; }
 # All sources that no backend compiles, but for the program's own and for those that fuzz.cpp includes.
-sources=$(grep -L 'namespace BACKEND' src/*/*.cpp tools/*/*.cpp models/*.cpp optimizers/*.cpp |
+sources=$(grep -L 'namespace BACKEND' src/*/*.cpp src/*/*/*.cpp tools/*/*.cpp models/*.cpp optimizers/*.cpp |
     grep -vE '/(main|program|checkpoint|comm|rendezvous)\.cpp$')
 newest=$(ls -t src/*/*.h src/*/*.cpp src/*/*/* models/*.h models/*.cpp optimizers/*.h tools/*.* tools/*/* tests/fuzz/* |
     head -n 1)
