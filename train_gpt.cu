@@ -21,7 +21,6 @@ struct Trainer {
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro-batches, 2, B, T)  tokens, then targets
-    std::vector<uint64_t> samples;      // (micro-batches, B)  their numbers
     PassResult *results, *host_results; // (micro-batches + 1)  the last one's loss is the norm
     StepState *states, *host_states;    // (2)  for even and odd steps
     Executor executor;                  // runs a step as kernels or as a CUDA graph
@@ -38,7 +37,6 @@ int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches())
 int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-uint64_t* samples(Trainer* t, int i) { return &t->samples[size_t(i * t->options.batch_size)]; }
 // A step's values. The copy of the other parity may still be read when the next step begins.
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
@@ -68,11 +66,9 @@ void allocate(Trainer* t, Init* init) {
                {o.replicas, int(n), overlap, o.reduce, o.hyper});
     floatX* const frozen = load_frozen_weights(t->comm, o, init);
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
-                 t->ddp.weights, /*training=*/true, t->arena, frozen,
-                 {o.loss, o.hyper});
+                 t->ddp.weights, /*training=*/true, t->arena, frozen, {o.loss, o.hyper});
     t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
-    t->samples.resize(n * size_t(o.batch_size));
     t->results = device<PassResult>(n + 1, "results");
     t->host_results = static_cast<PassResult*>(host_alloc((n + 1) * sizeof(PassResult), "results"));
     t->at.sums.resize(size_t(optimizer->sums));
@@ -157,9 +153,8 @@ void tear_down(Trainer* t) {
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o, t->at.step);
-    *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step),
-                      .lr = float(o.lr * schedule), .grad_scale = 0};
-    host_state(t)->tokens = double(t->loader->step_targets());
+    *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step), .lr = float(o.lr * schedule),
+                      .grad_scale = 0, .tokens = double(t->loader->step_targets())};
     const OptimizerInfo& rule = *t->ddp.optimizer;
     rule.prepare(host_state(t), hyper_values(o, rule.hyper).data(), t->at.step + 1, schedule,
                  t->at.sums.data());
@@ -170,13 +165,12 @@ void load_batches(Trainer* t) {
         const BatchLoader::Batch& batch = t->loader->next();
         std::ranges::copy(batch.tokens, tokens(t, i));
         std::ranges::copy(batch.targets, targets(t, i));
-        std::ranges::copy(batch.samples, samples(t, i));
     }
 }
 
 Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t),
-                 .micro_batch = uint32_t(first_batch(t) + i), .samples = samples(t, i)};
+                 .micro_batch = uint32_t(first_batch(t) + i), .samples = t->loader->samples(i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
     // The first forward waits for each block's weights, which the step before has updated. The
     // last backward says which gradients are final, so that their reduction begins.
@@ -190,7 +184,6 @@ Pass micro_batch_pass(Trainer* t, int i) {
 // Enqueues one whole step: a GPU can capture these calls and replay them as one CUDA graph.
 void enqueue_step(Trainer* t) {
     Ddp* ddp = &t->ddp;
-    const Options& o = t->options;
     copy_to_device(state(t), host_state(t), sizeof(StepState), kMain);
     for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
@@ -202,7 +195,7 @@ void enqueue_step(Trainer* t) {
     const int n = own_micro_batches(t);
     // results[n].loss is where the norm goes. The stream has waited for backward, so the losses and
     // the norm can be copied together.
-    ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
+    ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, t->options.grad_clip);
     copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult),
                        ddp->stream);
     event_record(t->executor.results_copied, ddp->stream);      // the host waits only for this
@@ -211,7 +204,6 @@ void enqueue_step(Trainer* t) {
 
 // Waits for this rank's results, exchanges them with all ranks and returns the step's statistics.
 StepStats collect_stats(Trainer* t) {
-    const Sensors sensors = device_sensors();
     executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(own_micro_batches(t));
     std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order
@@ -225,9 +217,8 @@ StepStats collect_stats(Trainer* t) {
     s.times = executor_times(&t->executor);
     if (due(t, t->options.measure_every))
         s.measured = measure(t->options.measure, {&t->model, &t->ddp, host_state(t)->tokens});
-    join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
-                                                     checkpoints_saved(t->checkpoints),
-                                                     sensors}));
+    join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times,
+                                                     checkpoints_saved(t->checkpoints)}));
     return s;
 }
 

@@ -68,6 +68,7 @@ struct Executor {
     Event begin = nullptr, results_copied = nullptr;
     Graph graphs[2] = {};               // for even and odd steps, which read different StepStates
     int64_t runs = 0;                   // steps that ran with use_graph and without an audit
+    Sensors sensors = {};               // as executor_wait has read them
 };
 
 void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph);

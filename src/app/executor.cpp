@@ -66,6 +66,7 @@ static void wait_on_gpu(Executor* e, Event event, int64_t step, const char* phas
 // A step may take longer than --timeout, but a micro-batch should not: each micro-batch that ends
 // counts as progress.
 void executor_wait(Executor* e, int64_t step) {
+    e->sensors = device_sensors();
     if (kOnGpu && e->comm->size > 1) {
         for (const Event done : e->ddp->batch_done)
             wait_on_gpu(e, done, step, "forward and backward");
@@ -88,7 +89,8 @@ std::vector<std::pair<const char*, double>> mean_measures(const ModelInfo& info,
 
 StepTimes executor_times(Executor* e) {
     const DdpTimes times = ddp_times(e->ddp);
-    return {event_seconds(e->begin, e->ddp->now.computed), times.comm, times.exposed};
+    return {event_seconds(e->begin, e->ddp->now.computed), times.comm, times.exposed,
+            e->sensors};
 }
 
 }  // namespace BACKEND

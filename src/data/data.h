@@ -190,7 +190,10 @@ struct BatchLoader {
                 int last_batch, uint64_t first_step);
     // Returns this rank's next batch, which is valid until the next call.
     const Batch& next();
-    // Returns how many targets of that batch's step are not -1, over all ranks.
+    // Returns the numbers (B) of the samples of this rank's batch i of that step. They stay at the
+    // same address.
+    const uint64_t* samples(int i) const { return &numbers[size_t(i) * sampler.B]; }
+    // Returns how many targets of that step are not -1, over all ranks.
     uint64_t step_targets() const { return given.targets; }
     // Makes any batch of the run, for the audit.
     Batch micro_batch(uint64_t step, int micro_batch) const;
@@ -203,5 +206,6 @@ struct BatchLoader {
     uint64_t step;          // the next step to prepare
     Step given;             // the step from which next() returns batches
     size_t taken = 0;       // how many of its batches next() has returned
+    std::vector<uint64_t> numbers;      // (own micro-batches, B)
     std::shared_future<Step> coming;    // the step after it, which a thread prepares
 };

@@ -56,6 +56,9 @@ const BatchLoader::Batch& BatchLoader::next() {
         given = coming.get();               // throws the thread's Error
         coming = prepare();
         taken = 0;
+        numbers.clear();                    // it keeps its memory
+        for (const Batch& batch : given.batches)
+            numbers.insert(numbers.end(), batch.samples.begin(), batch.samples.end());
     }
     return given.batches[taken++];
 }

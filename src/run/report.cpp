@@ -186,12 +186,14 @@ void report_step(Reporter* r, const StepStats& s) {
         .add("compute_ms", ms(s.times.compute))
         .add("comm_ms", ms(s.times.comm))
         .add("exposed_ms", ms(s.times.exposed));
-    const auto [fastest, slowest] = std::ranges::minmax_element(s.ranks, {}, &RankReport::compute);
+    const auto [fastest, slowest] = std::ranges::minmax_element(
+        s.ranks, {}, [](const RankReport& r) { return r.times.compute; });
     if (s.ranks.size() > 1)
-        line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
+        line.add("compute_ms_min", ms(fastest->times.compute))
+            .add("compute_ms_max", ms(slowest->times.compute))
             .add("slowest_rank", slowest - s.ranks.begin());
     // A GPU that heat or its power limit slows down makes its rank the slowest.
-    const auto [milliwatts, mhz, celsius] = slowest->sensors;
+    const auto [milliwatts, mhz, celsius] = slowest->times.sensors;
     if (milliwatts) line.add("gpu_watts", milliwatts / 1e3);
     if (mhz) line.add("gpu_mhz", mhz);
     if (celsius) line.add("gpu_c", celsius);

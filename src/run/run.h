@@ -112,15 +112,17 @@ struct RunProgress {
     std::vector<double> sums = {};      // what the optimizer's prepare() keeps from step to step
 };
 
-// This rank's seconds. exposed: of comm, without compute beside it.
-struct StepTimes { double compute, comm, exposed; };
+// A rank's seconds, and its GPU's sensors. exposed: the part of comm without compute beside it.
+struct StepTimes {
+    double compute, comm, exposed;
+    Sensors sensors = {};
+};
 
 // What a rank tells the others once per step.
 struct RankReport {
     uint32_t requests;                  // by signal: bit n is signal n
-    double compute;                     // StepTimes::compute
+    StepTimes times;
     bool saved;                         // rank 0 only: the save under way has ended
-    Sensors sensors = {};               // of its GPU
 };
 
 struct StepStats {

@@ -860,7 +860,7 @@ TEST(resolve_model_folder_says_what_is_there) {
                 end = at + path.size();
             }
             expect_error(kExitNoInput, part, [&] { resolve_model_folder(folder); });
-            // Of the file the same is said.
+            // A file's own path gets the same advice.
             if (part.starts_with("give ") || file.find('/') != file.npos) continue;
             expect_error(kExitBadContent, part, [&] { open_model_file(path_join(folder, file)); });
         }

@@ -43,7 +43,7 @@ std::string console(const std::function<void()>& f) { return captured(1, f); }
 StepStats step_of(int64_t step, double loss, int ranks = 1) {
     StepStats s = {.step = step, .lr = 9.9e-4, .norm = 0.71, .loss = loss, .seconds = 0.0081};
     s.times = {0.0075, 0.0008, 0.0001};
-    for (int r = 0; r < ranks; r++) s.ranks.push_back({0, r == 2 ? 0.00775 : 0.00725, false});
+    for (int r = 0; r < ranks; r++) s.ranks.push_back({0, {r == 2 ? 0.00775 : 0.00725, 0, 0}, false});
     return s;
 }
 // A run of rank 0 that reports into `folder`; "": to the console only.
@@ -103,7 +103,7 @@ TEST(events_have_the_promised_fields) {
         EXPECT_EQ(events(tmp.path).size(), 2);  // each line is in the file at once
         run.r.peak_flops = 4096 / 0.0081 * 16250 / 0.461;
         StepStats four = step_of(1, NAN, 4);
-        for (unsigned rank = 0; RankReport& r : four.ranks) r.sensors = {90500 + rank, 1500, 50 + rank}, rank++;
+        for (unsigned rank = 0; RankReport& r : four.ranks) r.times.sensors = {90500 + rank, 1500, 50 + rank}, rank++;
         report_step(&run.r, four);
         EXPECT_EQ(events(tmp.path).size(), 3);
         report_score(&run.r, 1, loss, NAN, true, 1);

@@ -6,7 +6,7 @@
 inline uint64_t mix_sample(const Sampler& run, uint64_t c) {
     if (run.first.size() != 3)
         die(kExitUsage, "--sampler mix: got %zu files of training data, want two", run.first.size() - 1);
-    // Of the run's first c sequences floor(c share) come from the first file.
+    // floor(c share) of the run's first c sequences come from the first file.
     const auto of_first = [&](uint64_t c) { return uint64_t(double(c) * run.hyper.at("mix") / 100); };
     const uint64_t before = of_first(c), file = of_first(c + 1) == before;
     const uint64_t i = file ? c - before : before;              // how many sequences of the file came before
