@@ -32,7 +32,7 @@
 
 namespace BACKEND {
 
-struct Measured {
+struct Timings {
     std::vector<double> losses, step_ms, root_ms;
 };  // root_ms: of a step, while the root works alone or all fetch from it
 
@@ -49,7 +49,7 @@ static double median(std::vector<double> x) {
 
 static float* floats(size_t n, const char* what) { return static_cast<float*>(device_alloc(n * sizeof(float), what)); }
 
-static Measured data_parallel(const Options& o, const Data& data, const Shape& shape, int W) {
+static Timings data_parallel(const Options& o, const Data& data, const Shape& shape, int W) {
     const Arena arena = arena_layout(gpt2_tensors(shape));
     const size_t n = arena.n;
     const int G = int(o.micro_batches()), micro_batches = G / W;
@@ -67,7 +67,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
     arena_init(root, arena, o.seed);
     std::vector<PassResult> results(static_cast<size_t>(G));
     StepState state = {.tokens = double(o.total_batch_size)};
-    Measured result;
+    Timings result;
     const Sampler sampler = {lockstep_info.sample, data.train.sources, o.seed, o.batch_size, G, o.replicas};
     std::barrier together(W);
     const auto run = [&](int w) {
@@ -127,7 +127,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
 }
 
 // train_gpt beside this program, in a folder that goes away; its metrics.
-static Measured ddp(const std::vector<std::string>& options, int W) {
+static Timings ddp(const std::vector<std::string>& options, int W) {
     char self[4096] = "", folder[] = "/tmp/dp_vs_ddp-XXXXXX";
     if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0 || !mkdtemp(folder))
         die(kExitOther, "dp_vs_ddp: cannot find itself, or make a folder");
@@ -137,7 +137,7 @@ static Measured ddp(const std::vector<std::string>& options, int W) {
     for (const std::string& word : options) command += " " + shell_quote(word);
     const int code = std::system((command + " >" + folder + "/log 2>&1").c_str());
     if (code != 0) die(kExitOther, "%s: exit code %d", command.c_str(), code >> 8);
-    Measured result;
+    Timings result;
     const std::string text = read_file(path_join(folder, "run/metrics.jsonl"));
     for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
         const Json line = parse_json(std::string_view(text).substr(at, end - at), "metrics.jsonl");
@@ -178,9 +178,9 @@ static int compare(int W, std::vector<std::string> words) {
     Shape shape = o.shape;
     set_vocabulary(&shape, data.vocab_size);
 
-    Measured dp, dd;
+    Timings dp, dd;
     for (int round = 0; round < 3; round++) {
-        const Measured a = data_parallel(o, data, shape, W), b = ddp(words, W);
+        const Timings a = data_parallel(o, data, shape, W), b = ddp(words, W);
         if (a.losses != b.losses || a.losses.size() != size_t(o.steps))
             die(kExitDisagree, "dp_vs_ddp: losses differ: last %.17g and %.17g", a.losses.back(), b.losses.back());
         dp.step_ms.insert(dp.step_ms.end(), a.step_ms.begin() + 2,

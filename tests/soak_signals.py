@@ -40,7 +40,7 @@ def write_data(folder):
 
 
 def configuration(r, data, tmp):
-    """Returns the options of a run on which its bits depend, and its number of replicas."""
+    """Returns the options of a run on which its bits depend, its number of replicas and of levels of --recompute."""
     model, of = r.choice(list(models)), r.choice(list(data))
     job, length, replicas = f"--data {data[of]} --batch-size 1".split(), r.choice([33, 50, 64]), r.choice([1, 2, 4, 8])
     shape = f"--model {model} {models[model]}".split()
@@ -58,13 +58,16 @@ def configuration(r, data, tmp):
         --sampler {r.choice(['lockstep', 'torch'])} --grad-clip {r.choice([0, 0.1, 1])}
         --schedule {r.choice(['cosine', 'linear', 'constant', 'wsd'])}
         --optimizer {r.choice(['adamw', 'sgd', 'muon'])}""".split()
-    return job + (["--dropout", "0.1"] if model == "gpt2" and r.random() < 0.5 else []), replicas
+    job += ["--dropout", "0.1"] if model == "gpt2" and r.random() < 0.5 else []
+    return job, (replicas, 1 if model == "lstm" else 4)
 
 
-def start_options(r, replicas):
+def start_options(r, limits):
     """Returns options on which no bits depend: another choice for each start."""
+    replicas, levels = limits
     np = 2 ** r.randrange(replicas.bit_length())
-    options = f"--threads {r.choice([1, 2])} --recompute {r.randrange(4)} --audit-every {r.choice([0, 1, 3])}".split()
+    options = f"--threads {r.choice([1, 2])} --audit-every {r.choice([0, 1, 3])}".split()
+    options += ["--recompute", str(r.randrange(levels))]
     options += ["--overlap", r.choice(["on", "off"]), "--timeout", "4"]
     if np > 1 or r.random() < 0.5:
         options += ["--np", str(np), "--max-restarts", "3"] + (["--elastic"] if r.random() < 0.3 else [])
@@ -132,9 +135,9 @@ def interrupt(r, process, out):
     return f"{number.name} to {'the process' if pid == process.pid else 'a rank'} after {lines} lines"
 
 
-def start(r, job, replicas, out, log, faults):
+def start(r, job, limits, out, log, faults):
     """Starts the run, with signals or until it is done. Returns the exit code."""
-    command = [train, *job, *start_options(r, replicas), "--resume", "auto", "--out-dir", out]
+    command = [train, *job, *start_options(r, limits), "--resume", "auto", "--out-dir", out]
     log.write(" ".join(command) + "\n")
     process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
@@ -192,7 +195,7 @@ def compare(straight, out):
 def round_of(seed, data, tmp):
     """Returns how many starts and signals there were."""
     r = random.Random(seed)
-    job, replicas = configuration(r, data, tmp)
+    job, limits = configuration(r, data, tmp)
     straight, out, starts, sent = f"{tmp}/straight", f"{tmp}/run", 0, 0
     for folder in [straight, out]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -201,9 +204,9 @@ def round_of(seed, data, tmp):
         for _ in range(r.randrange(1, 6)):
             faults = r.randrange(1, 3)
             starts, sent = starts + 1, sent + faults
-            if start(r, job, replicas, out, log, faults) == 0:
+            if start(r, job, limits, out, log, faults) == 0:
                 break
-        start(r, job, replicas, out, log, 0)
+        start(r, job, limits, out, log, 0)
     compare(straight, out)
     return starts + 1, sent
 

@@ -158,7 +158,7 @@ while IFS='|' read -r name line; do check "$name" said "$line"; done <<'ROWS'
 everything was tried|end
 a line per run and chart, many in that of a measurement|lines 46
 its parts are named, the largest first|many 24 24 h.11.w,h.11.w,h.10.w,h.10.w
-no chart without values|hidden 1
+no chart without values, those of a GPU's sensors among them|hidden 4
 spikes are marked|spikes 2
 and do not stretch the axis|top true
 marks of events|marks 1 1 11

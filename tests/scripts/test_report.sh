@@ -260,7 +260,7 @@ sensors() {         # RANKS FAILS WANT [FOLDER]: the sensors in the events of al
     echo "got '$got', want '$3'"
     return 1
 }
-if [ ! -x "$soft" ]; then skip "sensors" "no GPU in software"
+if [ ! -x "$soft" ]; then skip "sensors" "no nvcc, or sanitizers: no GPU in software"
 elif ! fake_nvml 2>"$tmp/cc.log"; then skip "sensors" "no C compiler: $(head -n 1 "$tmp/cc.log")"
 else
     one=',"gpu_watts":100.5,"gpu_mhz":1500,"gpu_c":50' two=',"gpu_watts":201,"gpu_mhz":1400,"gpu_c":51'
