@@ -143,15 +143,18 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
 // out = gelu(pre), the same bits as matmul_gelu_forward gave    (n), n a multiple of 8
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream = nullptr);
 
-// Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u, p_tu = exp(scale q_t.k_u - lse_t),
-// lse_t = log sum_{u<=t} exp(scale q_t.k_u).    qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
-//   Sizes, dropout and scale are those of Attention (numbers.h). A row of qkv holds q of NH heads,
-//   k of NK heads and v of NK heads; query head h reads k and v of head h / (NH/NK), rounded down.
+// Causal attention, per head: out_t = sum_u drop(p_tu) v_u, p_tu = exp(scale q_t.k_u - lse_t),
+// lse_t = log sum_u exp(scale q_t.k_u), where begin[b,t] <= u <= t.
+//   qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
+//   Sizes, dropout, scale and begin are those of Attention (numbers.h). A row of qkv holds q of NH
+//   heads, k of NK heads and v of NK heads; query head h reads k and v of head h / (NH/NK), rounded
+//   down.
 void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attention& attention,
                        Stream stream = nullptr);
 
 // Computes the same for T new positions of one sequence, after `first` positions in the cache, and
-// appends their k and v to the cache. B must be 1 and the dropout rate 0.
+// appends their k and v to the cache. B must be 1 and the dropout rate 0. begin (T) counts keys
+// from the cache's first one.
 //   qkv (T,NH+2NK,HS), cache (2,NK,maxT,HS), out (T,NH,HS); first + T <= maxT
 void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT,
                       const Attention& attention, Stream stream = nullptr);

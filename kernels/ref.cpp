@@ -234,8 +234,11 @@ struct Heads {
 };
 
 // A new member of Attention stops the compiler here, so that it is not left out in silence.
+static int first_key(const Attention& attention, int b, int t) {
+    return attention.begin ? attention.begin[size_t(b) * attention.T + t] : 0;
+}
 static real scale_of(const Attention& attention) {
-    const auto& [B, T, NH, NK, HS, drop, scale] = attention;
+    const auto& [B, T, NH, NK, HS, drop, scale, begin] = attention;
     return scale > 0 ? real(scale) : 1 / std::sqrt(real(HS));
 }
 
@@ -244,25 +247,25 @@ static real scale_of(const Attention& attention) {
 // keeps the variance of q.k at 1 for any head size. Softmax does not change when the maximum is
 // subtracted, and then no exponential overflows and the sum is at least 1.
 //
-// attend computes one query with n keys and values, which lie `stride` elements apart. It writes
-// out and returns lse. p is work space, factor(u) is dropout's factor. attend divides `out` by the
-// sum once; it does not divide each p.
+// attend computes one query with keys and values first..last-1, which lie `stride` elements apart.
+// It writes out and returns lse. p is work space, factor(u) is dropout's factor. attend divides
+// `out` by the sum once; it does not divide each p.
 template <class F> static real attend(floatX* out, real* p, const floatX* q, const floatX* k,
-                                      const floatX* v, size_t stride, int n, int HS, real scale,
-                                      const F& factor) {
+                                      const floatX* v, size_t stride, int first, int last, int HS,
+                                      real scale, const F& factor) {
     real max = -INFINITY, total = 0;
-    for (int u = 0; u < n; u++) {
+    for (int u = first; u < last; u++) {
         p[u] = dot(k + u * stride, q, HS);
         max = p[u] > max ? p[u] : max;
     }
-    for (int u = 0; u < n; u++) {
+    for (int u = first; u < last; u++) {
         p[u] = exponential(scale * (p[u] - max));
         total += p[u];
         p[u] *= factor(u);
     }
     for (int i = 0; i < HS; i++) {
         const auto value = [&](int u) { return get(v[u * stride + i]); };
-        put(out[i], product(n, value, [&](int u) { return p[u]; }) / total);
+        put(out[i], add_products(0, first, last, value, [&](int u) { return p[u]; }) / total);
     }
     return fma(scale, max, logarithm(total));
 }
@@ -284,7 +287,8 @@ void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attenti
                 const auto factor = [&](int u) { return dropped(drop, uint64_t(row) * T + u); };
                 lse[row] = float(
                     attend(out + heads.out(b, t, h), p.data(), qkv + heads.at(b, t, kQ, h), qkv + k,
-                           qkv + v, heads.at(0, 1, kQ, 0), t + 1, HS, scale_of(attention), factor));
+                           qkv + v, heads.at(0, 1, kQ, 0), first_key(attention, b, t), t + 1, HS,
+                           scale_of(attention), factor));
             }
 }
 
@@ -310,7 +314,8 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
             }
         for (int t = 0; t < n; t++)
             attend(out + heads.out(0, t, h), p.data(), qkv + heads.at(0, t, kQ, h), keys, values,
-                   size_t(HS), first + t + 1, HS, scale_of(attention), one);
+                   size_t(HS), first_key(attention, 0, t), first + t + 1, HS, scale_of(attention),
+                   one);
     }
 }
 
@@ -462,19 +467,21 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
     const Heads heads = {T, NH, NK, HS};
     const real scale = scale_of(attention);
     const int share = NH / NK;    // heads that read the same keys and values
-    // p and ds hold these heads, [head][t][u]; p is masked.
-    std::vector<real> p(size_t(share) * T * T, 0), ds(p);
+    // p and ds hold these heads, [head][t][u], with 0 where t does not see u; p is masked.
+    std::vector<real> p, ds;
     const auto pair = [&](int h, int t, int u) { return (size_t(h % share) * T + t) * T + u; };
     for (int b = 0; b < B; b++)
         for (int h = 0; h < NH; h++) {
+            if (h % share == 0) p.assign(size_t(share) * T * T, 0), ds = p;
             for (int t = 0; t < T; t++) {
+                const int first = first_key(attention, b, t);
                 const size_t row = heads.row(b, h, t);
                 const floatX *q = qkv + heads.at(b, t, kQ, h), *o = out + heads.out(b, t, h);
                 const floatX* dout_t = dout + heads.out(b, t, h);
                 delta[row] = float(sum_along_row(HS, [&](real& sum, int i) {
                     sum = fma(get(o[i]), get(dout_t[i]), sum);
                 }));
-                for (int u = 0; u <= t; u++) {
+                for (int u = first; u <= t; u++) {
                     const real s = dot(qkv + heads.at(b, u, kK, h), q, HS);
                     const real dp = dot(qkv + heads.at(b, u, kV, h), dout_t, HS);
                     const real e = exponential(fma(scale, s, -lse[row])),
@@ -485,7 +492,7 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
                 for (int i = 0; i < HS; i++) {
                     const auto k = [&](int u) { return get(qkv[heads.at(b, u, kK, h) + i]); };
                     const auto ds_t = [&](int u) { return ds[pair(h, t, u)]; };
-                    put(dqkv[heads.at(b, t, kQ, h) + i], product(t + 1, k, ds_t));
+                    put(dqkv[heads.at(b, t, kQ, h) + i], add_products(0, first, t + 1, k, ds_t));
                 }
             }
             // The group's heads one after the other

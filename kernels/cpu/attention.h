@@ -23,7 +23,8 @@ struct Head {
 // Returns head `head` = b * NH + h of qkv (B,T,NH+2NK,HS). With a new
 // member of Attention this does not compile, so that no member is ignored.
 static Head head_of(const floatX* qkv, int head, const Attention& attention) {
-    const auto& [B, T, NH, NK, HS, drop, given] = attention;
+    const auto& [B, T, NH, NK, HS, drop, given, begin] = attention;
+    CHECK(!begin, "attention: begin");
     const float scale = given > 0 ? given : 1.0f / __builtin_sqrtf(float(HS));
     const size_t row = size_t(NH + 2 * NK) * HS, rows = size_t(T);
     const floatX* first = qkv + head / NH * rows * row;

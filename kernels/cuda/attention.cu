@@ -114,7 +114,8 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
 
 // With a new member of Attention this does not compile, so that no member is ignored.
 AttentionShape attention::shape_of(const Attention& attention) {
-    const auto& [B, T, NH, NK, HS, drop, scale] = attention;
+    const auto& [B, T, NH, NK, HS, drop, scale, begin] = attention;
+    CHECK(!begin, "attention: begin");
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128",
           HS);
     CHECK(NK > 0 && NH > 0 && NH % NK == 0,

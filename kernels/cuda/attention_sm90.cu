@@ -415,7 +415,7 @@ template <class F> void with_size(int HS, F f) {
 
 // With a new member of Attention this does not compile: decide whether these kernels compute it.
 bool sm90_takes(const Attention& attention) {
-    const auto& [B, T, NH, NK, HS, drop, scale] = attention;        // the scale is AttentionShape's
+    const auto& [B, T, NH, NK, HS, drop, scale, begin] = attention;        // the scale is AttentionShape's
     return hopper() && drop.rate == 0 && (HS == 64 || HS == 128);
 }
 

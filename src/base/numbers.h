@@ -83,6 +83,9 @@ struct Attention {
     int NH, NK, HS;     // heads; heads of keys and values, a divisor of NH; head size, at most 128
     Dropout drop = {};  // of the probabilities; the element's index is ((b*NH + h)*T + t)*T + u
     float scale = 0;    // of the scores; 0: 1 / sqrt(HS)
+    // (B,T): the first key that each query sees, which is at most the query's own position and does
+    // not fall along a sequence; null: 0 for all
+    const int* begin = nullptr;
 };
 
 // What the embedding computes, beside its arrays. Each set of kernels takes it apart, too.

@@ -209,7 +209,7 @@ struct Mask {                   // a Dropout; its state is null at rate 0
     explicit Mask(float rate_) : rate(rate_) {}
 };
 // An Attention with a dropout of both sides.
-struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; };
+struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; Tensor* begin = nullptr; };
 struct Tokens { int B, T, C; Mask& mask; };          // an Embedding
 // A LayerNorm with arrays of both sides.
 struct Norm { int N, C; Tensor *inp, *out, *mean, *rstd, *weight, *bias; float eps; };
@@ -227,8 +227,8 @@ inline Dropout pick(Side side, Mask& m) {
 }
 // The bindings stop a new member at the compiler, until the cases have it.
 inline Attention pick(Side side, Heads& h) {
-    const Attention a = {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale};
-    [[maybe_unused]] const auto& [B, T, NH, NK, HS, drop, scale] = a;
+    const Attention a = {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale, pick(side, h.begin)};
+    [[maybe_unused]] const auto& [B, T, NH, NK, HS, drop, scale, begin] = a;
     return a;
 }
 inline Embedding pick(Side side, Tokens& tokens) {

@@ -597,13 +597,36 @@ static float scale_in(const AttentionCase& s) {
     return (&s - kAttentions) % 2 ? 1.5f / std::sqrt(float(s.HS)) : 0.0f;
 }
 
-// Checks what forward computes, or what backward computes of that.
+// What a query sees: the last `window` keys up to its own, in its document, which has 1 to 2 document - 1 tokens, or
+// `document` if that is negative; 0: no such limit.
+struct Sight { int window, document; };
+static const Sight kSights[] = {{1, 0}, {20, 0}, {0, 20}, {64, 0}, {0, -64}, {45, 60}, {130, 0}, {0, 1}};
+// Returns the first key that each query sees    (B,T)
+static std::vector<float> first_keys(const Sight& sight, int B, int T) {
+    std::vector<float> first, lengths;
+    for (int b = 0; b < B; b++) {
+        lengths = integers(size_t(T), 1, max(1, 2 * sight.document - 1));
+        int document = 0, next = sight.document ? 0 : T + 1;
+        for (int t = 0, i = 0; t < T; t++) {
+            if (t == next) document = t;
+            if (t == next) next += sight.document < 0 ? -sight.document : int(lengths[size_t(i++)]);
+            first.push_back(float(max(document, sight.window ? t + 1 - sight.window : 0)));
+        }
+    }
+    return first;
+}
+
+// Checks what forward computes, or what backward computes of that: where a query sees all earlier keys, and by one of
+// kSights.
 static void each_attention(const char* op, bool backward) {
     for (const AttentionCase& s : kAttentions)
-        for (const float rate : kRates) {
+        for (int i = 0; i < 4; i++) {
+            const float rate = kRates[i % 2];
+            const size_t sight = size_t(&s - kAttentions + i * 2) % std::size(kSights);
             Mask mask(rate);
             Heads heads = s.heads(mask, scale_in(s));
-            Case c(s.text(op, rate));
+            Case c(s.text(op, rate) + (i < 2 ? "" : format(" sight %zu", sight)));
+            if (i >= 2) heads.begin = &c.in(kInt, first_keys(kSights[sight], s.B, s.T));
             Tensor &dqkv = c.out(kX, s.n_qkv()), &delta = c.scratch(kFloat, s.rows()), &dout = c.random(s.n());
             Tensor &qkv = c.random(s.n_qkv()), &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows());
             RUN(c, attention_forward, out, lse, qkv, heads);
@@ -651,6 +674,9 @@ TEST(attention_cached) {
         const std::vector<float> x = normal(size_t(wide) * size_t(T));
         Heads whole = {1, T, s.NH, s.NK, s.HS, none, s.NK == 2 ? 0.3f : 0};
         Case all("attention_forward for attention_cached");
+        const Sight& sight = kSights[size_t(&s - shapes) % std::size(kSights)];
+        const std::vector<float> begin = first_keys(sight, 1, T);
+        if (s.NK < 3) whole.begin = &all.in(kInt, begin);
         Tensor &out_all = all.out(kX, row * size_t(T)), &lse = all.out(kFloat, size_t(T * s.NH)),
                &qkv_all = all.in(kX, x);
         RUN(all, attention_forward, out_all, lse, qkv_all, whole);
@@ -665,6 +691,7 @@ TEST(attention_cached) {
                           s.maxT));
             Tensor &out = c.out(kX, row * size_t(n)), &cache = c.inout(kX, cache_now);
             Tensor& qkv = c.in(kX, {x.begin() + wide * first, x.begin() + wide * (first + n)});
+            if (whole.begin) heads.begin = &c.in(kInt, {begin.begin() + first, begin.begin() + first + n});
             RUN(c, attention_cached, out, cache, qkv, first, s.maxT, heads);
             c.same(cache);
             c.near(out, 8 + root(s.HS) + root(T), 1);  // k, kx: as attention_forward
