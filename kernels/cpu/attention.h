@@ -4,8 +4,11 @@
 // over keys u runs down the columns, and p in fp32 is already the packed second operand of out^T =
 // v^T p^T. No T x T matrix exists: forward holds the scores of kCols queries, backward those of a
 // block of keys by a block of queries, computed again from q, k and lse (Dao et al. 2022, arXiv
-// 2205.14135). A task has all query heads that share keys and values, or one.
+// 2205.14135). A task has all query heads that share keys and values, or one. Keys before the first
+// one that kCols queries see are left out. A score left out has p = 0, which changes no sum, so it
+// does not matter to which multiple that key is rounded down.
 #pragma once
+#include <numeric>
 #include "kernels/cpu/dropout.h"
 
 namespace BACKEND::ISA {
@@ -14,25 +17,34 @@ struct Head {
     const floatX *q, *k, *v;                    // (queries,HS), (keys,HS), (keys,HS)
     size_t q_stride, kv_stride, out_stride;     // elements from row to row
     int queries, first, HS;                     // query t is at position first + t of the keys
+    const int* begin;                           // (queries): skipped + each's first key, or null
+    int skipped;                                // keys that no query sees, before k's first
     Mask mask;
     float scale;                                // factor of the scores
     // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
     size_t row;
+
+    int begin_of(int t) const { return begin ? begin[min(t, queries - 1)] - skipped : 0; }
+    // Returns the first key that queries from t on need, rounded down to a panel's first one.
+    int first_key(int t) const {
+        constexpr int kPanel = std::lcm(kRows, kStep);
+        return begin_of(t) / kPanel * kPanel;
+    }
 };
 
 // Returns head `head` = b * NH + h of qkv (B,T,NH+2NK,HS). With a new
 // member of Attention this does not compile, so that no member is ignored.
 static Head head_of(const floatX* qkv, int head, const Attention& attention) {
     const auto& [B, T, NH, NK, HS, drop, given, begin] = attention;
-    CHECK(!begin, "attention: begin");
     const float scale = given > 0 ? given : 1.0f / __builtin_sqrtf(float(HS));
     const size_t row = size_t(NH + 2 * NK) * HS, rows = size_t(T);
     const floatX* first = qkv + head / NH * rows * row;
     const floatX* k = first + (NH + head % NH / (NH / NK)) * HS;
     return {.q = first + head % NH * HS, .k = k, .v = k + NK * HS,
             .q_stride = row, .kv_stride = row, .out_stride = size_t(NH) * HS,
-            .queries = T, .first = 0, .HS = HS, .mask = mask_of(drop), .scale = scale,
-            .row = head * rows};
+            .queries = T, .first = 0, .HS = HS,
+            .begin = begin ? begin + head / NH * rows : nullptr, .skipped = 0,
+            .mask = mask_of(drop), .scale = scale, .row = head * rows};
 }
 // Returns the offset of head `head` in out (B,T,NH,HS).
 static size_t out_of(int head, int T, int NH, int HS) {
@@ -85,9 +97,23 @@ static void pack_channels(Packed* out, const floatX* x, size_t ld, int T, int HS
                                     min(32, T - t));
 }
 
-// Replaces s[u][t], u < keys, by exp(scale (s - max)) if u <= first +
-// t and by 0 if not; max is the maximum of column t. sums[t] becomes
-// the sum of column t, and lse[t] becomes scale * max + log(sums[t]).
+// Sets x[u - u0][lane], u0 <= u < end, to `value` where query t + lane does not see key u because
+// it is before begin. x has kCols lanes.
+static void hide_before(float* x, const Head& h, int t, int u0, int end, float value) {
+    const int last = min(end, h.begin_of(t + kCols - 1));
+    if (u0 >= last) return;
+    float begin[kCols];
+    for (int lane = 0; lane < kCols; lane++) begin[lane] = float(h.begin_of(t + lane));
+    for (int u = u0; u < last; u++)
+        for (int v = 0; v < kCols; v += kWidth) {
+            float* const at = x + (u - u0) * kCols + v;
+            store(at, load(begin + v) > float(u) ? broadcast(value) : load(at));
+        }
+}
+
+// Replaces s[u][t], u < keys, by exp(scale (s - max)) if u <= first + t and by 0 if not or if it is
+// -infinity; max is the maximum of column t. sums[t] becomes the sum of column t, and lse[t] becomes
+// scale * max + log(sums[t]).
 static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* lse) {
     Vec most[kVectors], total[kVectors] = {};
     for (int v = 0; v < kVectors; v++) most[v] = broadcast(-kInfinity);
@@ -155,21 +181,24 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     for (; heads > 0; heads--, h.q += HS, h.row += size_t(h.queries), out += HS)
         for (int t = 0; t < h.queries; t += kCols) {
             const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
+            const int from = h.first_key(t);
+            float* const p = s + from * kCols;
             float totals[kCols], lse_t[kCols];
             pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
-            for (int u = 0; u < seen; u += kRows)
+            for (int u = from; u < seen; u += kRows)
                 micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS, seen - u);
-            softmax_columns(s, seen, h.first + t, scale, totals, lse_t);
+            hide_before(p, h, t, from, seen, -kInfinity);
+            softmax_columns(p, seen - from, h.first + t - from, scale, totals, lse_t);
             if (h.mask.rate > 0) {
-                mask_panel(factors, mask_rows, h, t, 0, seen);
-                for (int i = 0; i < seen * kCols; i++) s[i] *= factors[i];
+                mask_panel(factors, mask_rows, h, t, from, seen - from);
+                for (int i = 0; i < (seen - from) * kCols; i++) p[i] *= factors[i];
             }
             memset(sums, 0, D * kCols * sizeof(float));
-            for (int u = 0; u < seen; u += kKeysAtOnce) {
+            for (int u = from; u < seen; u += kKeysAtOnce) {
                 const int n = min(kKeysAtOnce, seen - u);
-                const Packed* p = pack_b_sums(p_b, s + u * kCols, n);
+                const Packed* p_of = pack_b_sums(p_b, s + u * kCols, n);
                 for (int d = 0; d < HS; d += kRows)
-                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n,
+                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p_of, n,
                                  HS - d);
             }
             if (lse) memcpy(lse + h.row + t, lse_t, size_t(rows) * sizeof(float));
@@ -209,10 +238,11 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
             memcpy(k + (first + t) * H, h.k + t * h.kv_stride, H * sizeof(floatX));
             memcpy(v + (first + t) * H, h.v + t * h.kv_stride, H * sizeof(floatX));
         }
-        h.k = k;
-        h.v = v;
         h.kv_stride = H;
-        h.first = first;
+        h.skipped = h.first_key(0);
+        h.first = first - h.skipped;
+        h.k = k + h.skipped * H;
+        h.v = v + h.skipped * H;
         heads_forward(h, heads, out + head * H, nullptr);
     });
 }
@@ -305,15 +335,16 @@ struct Backward {
         }
     }
 
-    // Takes kCols queries from t on, of the block at t0, with n keys from u0 on. Adds to dq, and
-    // stores p and ds as rows of first operands.
-    void pass_queries(int u0, int n, int t0, int t) const {
+    // Takes kCols queries from t on, of the block at t0, with keys from .. n - 1 of those from u0
+    // on. Adds to dq, and stores p and ds as rows of first operands.
+    void pass_queries(int u0, int from, int n, int t0, int t) const {
         const bool masked = h.mask.rate > 0;
         alignas(64) float p[kRows * kCols];
-        if (masked) mask_panel(factors, mask_rows, h, t, u0, round_up(n, kRows));
-        for (int u = 0; u < n; u += kRows) {
+        if (masked) mask_panel(factors, mask_rows, h, t, u0 + from, round_up(n - from, kRows));
+        for (int u = from; u < n; u += kRows) {
             float* const ds_u = ds + u * kCols;
-            tile(masked ? factors + u * kCols : nullptr, u0 + u, t, p, ds_u);
+            tile(masked ? factors + (u - from) * kCols : nullptr, u0 + u, t, p, ds_u);
+            for (float* hidden : {p, ds_u}) hide_before(hidden, h, t, u0 + u, u0 + u + kRows, 0);
             for (int r = 0; r < kRows; r++)
                 for (int v = 0; v < kCols; v += kWidth) {
                     const size_t at = u * kQueryBlock + (t - t0) * kQueryStep + r * kRowLd + v;
@@ -321,10 +352,10 @@ struct Backward {
                     store(ds_a + at, load(ds_u + r * kCols + v));
                 }
         }
-        const Packed* ds_of = pack_b_sums(ds_b, ds, n);
+        const Packed* ds_of = pack_b_sums(ds_b, ds + from * kCols, n - from);
         for (int d = 0; d < HS; d += kRows) {
             float* sums = dq_sums + t * D + d * kCols;
-            micro_kernel(sums, sums, k_dims + d * K + u0 * kRows, ds_of, n, HS - d);
+            micro_kernel(sums, sums, k_dims + d * K + (u0 + from) * kRows, ds_of, n - from, HS - d);
         }
     }
 
@@ -333,12 +364,16 @@ struct Backward {
         for (int u = 0; u < n; u += kRows) {
             // Earlier queries see none of these keys
             const int skip = max(0, u0 + u - t0) / kCols * kCols;
+            // Nor do later ones, if their first key comes after these
+            int past = count;
+            while (past > skip && h.first_key(t0 + (past - 1) / kCols * kCols) > u0 + u)
+                past = (past - 1) / kCols * kCols;
             const size_t at = u * kQueryBlock + skip * kQueryStep;
-            for (int d = 0; d < HS && skip < count; d += kCols) {
+            for (int d = 0; d < HS && skip < past; d += kCols) {
                 const size_t panel = d * K + (t0 + skip) * kCols;
                 const size_t sums = (u0 + u) * E + d * kRows;
                 float *dv_u = dv_sums + sums, *dk_u = dk_sums + sums;
-                const int k = count - skip, rows = n - u, cols = HS - d;
+                const int k = past - skip, rows = n - u, cols = HS - d;
                 micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, k, rows, cols, kRowLd);
                 micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, k, rows, cols, kRowLd);
             }
@@ -362,9 +397,9 @@ struct Backward {
             for (int t0 = u0 / kQueryBlock * kQueryBlock; t0 < T; t0 += kQueryBlock) {
                 const int count = min(kQueryBlock, T - t0);
                 for (int t = t0; t < t0 + count; t += kCols) {
-                    // Keys before the end of these queries
-                    const int seen = min(n, t + kCols - u0);
-                    if (seen > 0) pass_queries(u0, seen, t0, t);
+                    // Keys from the first that these queries see to the last
+                    const int from = max(0, h.first_key(t) - u0), seen = min(n, t + kCols - u0);
+                    if (from < seen) pass_queries(u0, from, seen, t0, t);
                 }
                 pass_keys(u0, n, t0, count);
             }

@@ -605,12 +605,12 @@ static const Sight kSights[] = {{1, 0}, {20, 0}, {0, 20}, {64, 0}, {0, -64}, {45
 static std::vector<float> first_keys(const Sight& sight, int B, int T) {
     std::vector<float> first, lengths;
     for (int b = 0; b < B; b++) {
-        lengths = integers(size_t(T), 1, max(1, 2 * sight.document - 1));
+        lengths = integers(size_t(T), 1, std::max(1, 2 * sight.document - 1));
         int document = 0, next = sight.document ? 0 : T + 1;
         for (int t = 0, i = 0; t < T; t++) {
             if (t == next) document = t;
             if (t == next) next += sight.document < 0 ? -sight.document : int(lengths[size_t(i++)]);
-            first.push_back(float(max(document, sight.window ? t + 1 - sight.window : 0)));
+            first.push_back(float(std::max(document, sight.window ? t + 1 - sight.window : 0)));
         }
     }
     return first;
