@@ -98,19 +98,29 @@ static void products(const Product& p, double count, int N) {
         device_free(m);
 }
 
-static void attention(double count, int B, int T, int NH, int NK, int HS, float rate) {
+// window: the last keys that a query sees; 0: all
+static void attention(double count, int B, int T, int NH, int NK, int HS, float rate, int window = 0) {
     const size_t n = size_t(B) * size_t(T), C = size_t(NH) * size_t(HS), wide = size_t(NH + 2 * NK) * size_t(HS);
     const StepState state = {1, 2, 0, 0, 0, 0};
     const Dropout drop = {rate, 3, 4, &state};
-    const std::string shape = format(" B %d T %d NH %d NK %d HS %d%s", B, T, NH, NK, HS, rate > 0 ? " dropout" : "");
-    const double product = 2.0 * B * NH * HS * T * (T + 1) / 2;
+    const std::string shape = format(" B %d T %d NH %d NK %d HS %d%s", B, T, NH, NK, HS, rate > 0 ? " dropout" : "") +
+                              (window ? format(" window %d", window) : "");
+    std::vector<int> begin(n);
+    double pairs = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int t = int(i % size_t(T));
+        begin[i] = window ? std::max(0, t + 1 - window) : 0;
+        pairs += t + 1 - begin[i];
+    }
+    const Attention of = {B, T, NH, NK, HS, drop, 0, window ? begin.data() : nullptr};
+    const double product = 2 * pairs * NH * HS;
     floatX *qkv = floats(n * wide), *dqkv = floats(n * wide), *out = floats(n * C), *dout = floats(n * C);
     float *lse = gradients(n * size_t(NH)), *delta = gradients(n * size_t(NH));
     line("attention forward" + shape, count, 2 * product, 0,
-         [&] { attention_forward(out, lse, qkv, {B, T, NH, NK, HS, drop}); });
-    attention_forward(out, lse, qkv, {B, T, NH, NK, HS, drop});
+         [&] { attention_forward(out, lse, qkv, of); });
+    attention_forward(out, lse, qkv, of);
     line("attention backward" + shape, count, 5 * product, 0,
-         [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, {B, T, NH, NK, HS, drop}); });
+         [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, of); });
     for (void* p : {(void*)qkv, (void*)dqkv, (void*)out, (void*)dout, (void*)lse, (void*)delta}) device_free(p);
 }
 
@@ -209,6 +219,7 @@ static void run() {
     step("nano", {.L = 4, .NH = 4, .C = 128, .T = 256, .V = 257, .Vp = 272}, 2, 256, 8);
     attention(0, 2, 256, 4, 4, 32, 0.1f);
     attention(0, 2, 256, 14, 2, 64, 0);
+    for (const int window : {0, 128, 32}) attention(0, 1, 1024, 12, 12, 64, 0, window);
     step("gpt2-124m", {.L = 12, .NH = 12, .C = 768, .T = 1024, .V = 50257, .Vp = 50272}, 4, 1024, 1);
     one_token(768, 3072);
     one_token(768, 50272);
