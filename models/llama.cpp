@@ -159,9 +159,21 @@ void swiglu_backward(floatX* gateup, const floatX* dout, int N, int F) {
 
 // --------------------------------------------------------------------------------------- attention
 
-static Attention attention_of(const Model* m, const Pass& pass, const LlamaShared& shared) {
+// Returns the settings of layer l. A pass that is no longer than the window needs no first keys.
+static Attention attention_of(const Model* m, const Pass& pass, int l, const LlamaShared& shared) {
     const LlamaSizes c(m->shape);
-    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS, .scale = shared.scale};
+    const bool cuts = l >= c.from && pass.first + pass.T > c.W;
+    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS, .scale = shared.scale,
+            .begin = cuts ? shared.begin : nullptr};
+}
+
+void llama_begin(const Model* m, const Pass& pass, const LlamaShared& shared) {
+    if (!shared.begin) return;
+    int *const begin = shared.begin, T = pass.T, before = pass.first + 1 - LlamaSizes(m->shape).W;
+    each_element(pass.B, T, [=] ON_DEVICE(size_t b, size_t t) {
+        const int key = before + int(t);
+        begin[b * T + t] = key > 0 ? key : 0;
+    }, nullptr);
 }
 
 static HeadNorm head_norm_of(Model* m, const LlamaAttention& a,
@@ -177,6 +189,7 @@ void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind 
     if (place.memory)
         rotary_table(shared->rotary, s.T, c.HS,
                      {rope_theta(s), rope_factor(s), rope_low(s), rope_high(s), rope_context(s)});
+    if (c.W > 0) place(shared->begin, size_t(m->B) * m->T);
     if (!m->training) return;
     place(shared->datt, rows * HS);
     place(shared->dqkv, size_t(m->B) * m->T * c.width);
@@ -187,7 +200,7 @@ void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind 
 void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared,
                              const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
                              floatX* out, const floatX* inp, const OnQkv& own) {
-    const Attention attention = attention_of(m, pass, shared);
+    const Attention attention = attention_of(m, pass, l, shared);
     const int N = pass.N(), maxT = m->shape.T;
     linear_forward(a.qkv, inp, w.qkvw, w.qkvb, N);
     if (own) own(a.qkv);
@@ -203,11 +216,11 @@ void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShare
     linear_forward(out, a.att, w.ow, nullptr, N);
 }
 
-void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared,
+void llama_attention_backward(Model* m, const Pass& pass, int l, const LlamaShared& shared,
                               const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
                               const LlamaAttentionTensors<float*>& d, floatX* dinp,
                               const floatX* dout, const floatX* inp, const OnQkv& own_backward) {
-    const Attention attention = attention_of(m, pass, shared);
+    const Attention attention = attention_of(m, pass, l, shared);
     const int N = pass.N();
     const bool acc = pass.accumulate;
     linear_backward(shared.datt, d.ow, nullptr, dout, a.att, w.ow, N, acc);
@@ -331,6 +344,7 @@ void forward_block(Model* m, const Pass& pass, int l) {
 const floatX* forward(Model* m, const Pass& pass) {
     const Llama& a = own<Llama>(m);
     const int C = m->shape.C;
+    llama_begin(m, pass, a.shared);
     pass.needed(0, block_end(m, 0));
     embedding_forward(a.block[0].ln1.inp, m->tokens, ends_of(m, m->weights).embedding, nullptr,
                       {.B = pass.B, .T = pass.T, .C = C});
@@ -375,7 +389,8 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, norm_of(m, pass, b.ln2, w.ln2w), false,
                        acc);
 
-    llama_attention_backward(m, pass, a.shared, b.att, w.att, d.att, dnorm, a.dresidual, b.ln1.out);
+    llama_attention_backward(m, pass, l, a.shared, b.att, w.att, d.att, dnorm, a.dresidual,
+                             b.ln1.out);
     layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, norm_before(m, pass, l), false, acc);
 }
 
@@ -409,7 +424,7 @@ template <LlamaKind kKind> constexpr ModelKind kKindOf = {
 
 }  // namespace
 
-extern const ModelKind llama_kind = kKindOf<kLlama>, qwen2_kind = kKindOf<kQwen2>,
-                       qwen3_kind = kKindOf<kQwen3>;
+extern const ModelKind llama_kind = kKindOf<kLlama>, mistral_kind = kKindOf<kMistral>,
+                       qwen2_kind = kKindOf<kQwen2>, qwen3_kind = kKindOf<kQwen3>;
 
 }  // namespace BACKEND

@@ -4,6 +4,46 @@
 #include "models/llama.h"
 #include <algorithm>
 #include "models/config.h"
+#include "src/base/words.h"
+
+std::vector<ShapeKey> llama_keys(LlamaKind kind) {
+    std::vector<ShapeKey> keys = {
+        layers_key("num_hidden_layers"),
+        heads_key("num_attention_heads"),
+        {"kv-heads", "", kv_heads, kHeads, "num-key-value-heads n-kv-heads",
+         "heads of keys and values; a divisor of --heads (not given: --heads)"},
+        {"head-size", "", head_size, kHeadSize, "head-dim",
+         "a multiple of 8 (not given: channels / heads)"},
+        channels_key("hidden_size"),
+        {"mlp-size", "intermediate_size", mlp_size, {"from 8 to 262144", 8, 262144},
+         "intermediate-size ffn-dim",
+         "width of the MLP, a multiple of 8 (not given: 8/3 channels)"},
+        seq_len_key("max_position_embeddings"),
+        {"untied-head", "", untied_head, {"0 or 1", 0, 1}, "",
+         "1: the head is no copy of the embedding"},
+        {"norm-eps", "rms_norm_eps", norm_eps, kTiny, "rms-norm-eps",
+         "of RMSNorm (not given: 1e-5; of Qwen 1e-6)", 1e-6},
+        {"rope-theta", "", rope_theta, kTheta, "rope-base",
+         "base of the angles (not given: 10000)"},
+        {"rope-factor", "", rope_factor, kFactor, "",
+         "Llama 3's longer context: what slow angles are divided by (not given: 1)"},
+        {"rope-low", "", rope_low, kPositive, "",
+         "slow angles have fewer full turns in --rope-context (not given: 1)"},
+        {"rope-high", "", rope_high, kPositive, "",
+         "and fast ones, which stay, have more (not given: 4)"},
+        {"rope-context", "", rope_context, kContext, "",
+         "with --rope-factor: the context before (not given: 8192)"},
+    };
+    const Limits sizes = {"from 0 to 2147483647", 0, 2147483647},
+                 layers = {"from 0 to 4095", 0, 4095};
+    if (kind.window)
+        keys.push_back({"window", "", window, sizes, "sliding-window",
+                        "tokens that a token sees, itself and those before; 0: all"});
+    if (kind.qwen())
+        keys.push_back({"window-from", "", window_from, layers, "max-window-layers",
+                        "the first layer that has --window"});
+    return keys;
+}
 
 void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer) {
     const size_t C = shape.C, F = LlamaSizes(shape).F;
@@ -61,7 +101,7 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     otherwise(kv_heads(shape), shape.NH);
     otherwise(head_size(shape), shape.C / shape.NH);
     otherwise(mlp_size(shape), round_up(8 * shape.C / 3, 64));
-    otherwise(norm_eps(shape), kind.bias || kind.norms ? 1e-6f : 1e-5f);
+    otherwise(norm_eps(shape), kind.qwen() ? 1e-6f : 1e-5f);
     otherwise(rope_theta(shape), 10000.0f);
     otherwise(rope_factor(shape), 1.0f);
     otherwise(rope_low(shape), 1.0f);
@@ -81,27 +121,34 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     if (rope_high(shape) <= rope_low(shape))
         return format("--rope-high: got %g, want more than --rope-low %g", rope_high(shape),
                       rope_low(shape));
+    if (c.from > 0 && (c.W == 0 || c.from >= c.L))
+        return format("--window-from: got %d, want less than --layers %d, and --window with it",
+                      c.from, c.L);
     return "";
 }
 
-// 6 FLOP per parameter of a matrix product. The last term is attention's products, of which
-// causality needs half.
+// 6 FLOP per parameter of a matrix product. The last term is attention's products, 12 FLOP per
+// element of a key that a query sees: without a window T / 2 keys, with one W (1 - W / 2T).
 double llama_flops(const Shape& shape, int T) {
     const LlamaSizes c(shape);
     const double block = c.C * (c.width + double(c.NH) * c.HS + 3.0 * c.F);
-    return 6 * (c.L * block + double(shape.V) * c.C + double(c.L) * c.NH * c.HS * T);
+    const double W = c.W > 0 ? std::min(c.W, T) : T;
+    const double keys = double(c.from) * T + (c.L - c.from) * W * (2 - W / T);
+    return 6 * (c.L * block + double(shape.V) * c.C + keys * c.NH * c.HS);
 }
 
 std::string llama_text(const Shape& shape) {
     const LlamaSizes c(shape);
+    const std::string from = c.from > 0 ? format(" from layer %d on", c.from) : "";
     return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS,
-                  c.NK, c.C, c.F);
+                  c.NK, c.C, c.F) +
+           (c.W > 0 ? format(", window %d", c.W) + from : "");
 }
 
 // ---- config.json
 
 // transformers 5 reads rope_parameters, and older versions read rope_theta and rope_scaling. This
-// writes all three.
+// writes all three. Newer versions read layer_types, and older ones max_window_layers.
 std::vector<FixedKey> llama_fixed(Shape s, LlamaKind kind) {
     const std::string theta = number_text(rope_theta(s));
     std::string scaling = "\"rope_type\": \"default\"";
@@ -122,7 +169,17 @@ std::vector<FixedKey> llama_fixed(Shape s, LlamaKind kind) {
         {"rope_parameters", "{" + scaling + ", \"rope_theta\": " + theta + "}", "", false},
     };
     if (!kind.bias) keys.push_back({"attention_bias", "false", ""});
-    if (!kind.bias && !kind.norms) keys.push_back({"mlp_bias", "false", ""});
-    if (kind.bias || kind.norms) keys.push_back({"use_sliding_window", "false", "", false});
+    if (!kind.qwen()) keys.push_back({"mlp_bias", "false", ""});
+    const int W = window(s);
+    const auto add = [&](const char* key, const std::string& value) {
+        keys.push_back({key, value, "", false});
+    };
+    if (kind.qwen()) add("use_sliding_window", W > 0 ? "true" : "false");
+    if (kind.mistral() || W > 0) add("sliding_window", W > 0 ? std::to_string(W) : "null");
+    if (!kind.qwen() || W == 0) return keys;
+    Words types(s.L, "\"sliding_attention\"");
+    std::fill_n(types.begin(), window_from(s), "\"full_attention\"");
+    add("max_window_layers", std::to_string(window_from(s)));
+    add("layer_types", "[" + join(types, ", ") + "]");
     return keys;
 }

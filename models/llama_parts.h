@@ -80,6 +80,7 @@ struct LlamaAttention {
 // attention_of in llama.cpp passes it to forward, backward and cached attention.
 struct LlamaShared {
     float scale = 0;            // of attention's scores; 0: 1 / sqrt(HS)
+    int *begin = nullptr;       // (B,T)            Attention::begin of layers with a window
     float *rotary;              // (context,2,HS/2)    rotary_table
     // backward
     floatX *datt;               // (N,NH,HS)        gradient of att
@@ -88,6 +89,8 @@ struct LlamaShared {
     float *dnorms;              // work space of norm_heads_backward
 };
 void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind kind);
+// Writes what the attention of all layers reads. A model's forward calls it first.
+void llama_begin(const Model* m, const Pass& pass, const LlamaShared& shared);
 // Calls keep(array, n) for each array in *a; n is its number of elements.
 template <class Keep>
 void llama_place_attention(const Model* m, LlamaAttention* a, LlamaKind kind, Keep&& keep) {
@@ -111,7 +114,7 @@ void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShare
 // Computes d, the gradients of the tensors, and dinp (N,C) from dout (N,C). inp: the same as in
 // forward. own_backward: replaces the gradient of what `own` returned by that of what it got. qkv
 // holds neither of these any more, so the model keeps what this needs.
-void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared,
+void llama_attention_backward(Model* m, const Pass& pass, int l, const LlamaShared& shared,
                               const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w,
                               const LlamaAttentionTensors<float*>& d, floatX* dinp,
                               const floatX* dout, const floatX* inp,

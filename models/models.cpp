@@ -103,6 +103,9 @@ std::vector<Preset> llama_presets() {
          "lr 2e-4", 128256},
     };
 }
+std::vector<Preset> mistral_presets() {
+    return {{"mistral-nano", "", kLlamaNano + " window 64"}};
+}
 std::vector<Preset> qwen2_presets() {
     return {
         {"qwen2-nano", "", kLlamaNano},

@@ -15,7 +15,7 @@ struct Shape {
     // Vocabulary. Vp: V rounded up to 16, the rows in memory; rows V..Vp-1 stay zero.
     int V = 0, Vp = 0;
     float dropout = 0;              // probability of dropping an element
-    int extra[8] = {};              // whole numbers of one model or family; its `keys` name them
+    int extra[10] = {};             // whole numbers of one model or family; its `keys` name them
     float real[8] = {};             // real numbers, likewise
 };
 

@@ -4,9 +4,9 @@
     check_transformers.py folder FOLDER           a checkpoint is loaded as a user would: no missing, unexpected or
                                                   mismatched weight, the shapes of config.json, a tokenizer that gives
                                                   a text back
-    check_transformers.py make KIND FOLDER        writes a random model (gpt2, llama, qwen2, qwen3) in bf16, in several
-                                                  files, and FOLDER/tokens.npy, text for it; exit 77: transformers has
-                                                  no such kind
+    check_transformers.py make KIND FOLDER        writes a random model (gpt2, llama, mistral, qwen2, qwen3; or of
+                                                  qwen2-window, qwen3-window) in bf16, in several files, and
+                                                  FOLDER/tokens.npy, text for it; exit 77: transformers has no such kind
     check_transformers.py loss FOLDER DATA LOSS   transformers' loss over the windows of a file of tokens, or of the
                                                   last tenth of a text, is LOSS
     check_transformers.py same FOLDER OTHER       both have the same tensors, bit for bit
@@ -29,7 +29,10 @@ KINDS = {"gpt2": dict(n_embd=48, n_head=3, n_layer=2, n_positions=T, resid_pdrop
              "original_max_position_embeddings": 16}, **LLAMA),
          "qwen2": dict(num_key_value_heads=7, tie_word_embeddings=True, sliding_window=32, use_sliding_window=False,
                        **LLAMA),
-         "qwen3": dict(num_key_value_heads=1, head_dim=24, tie_word_embeddings=True, **LLAMA)}
+         "qwen3": dict(num_key_value_heads=1, head_dim=24, tie_word_embeddings=True, **LLAMA),
+         "mistral": dict(num_key_value_heads=1, tie_word_embeddings=False, sliding_window=8, **LLAMA)}
+KINDS |= {kind + "-window": KINDS[kind] | dict(use_sliding_window=True, sliding_window=7, max_window_layers=layers)
+          for kind, layers in (("qwen2", 2), ("qwen3", 1))}
 
 
 def folder(path):
@@ -51,7 +54,7 @@ def folder(path):
 
 
 def make(kind, path):
-    model = hugging_face.new_model(kind, 3, vocab_size=317, bos_token_id=0, eos_token_id=0, **KINDS[kind])
+    model = hugging_face.new_model(kind.split("-")[0], 3, vocab_size=317, bos_token_id=0, eos_token_id=0, **KINDS[kind])
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn(p.shape) * 0.2)

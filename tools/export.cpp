@@ -307,7 +307,7 @@ struct GgufHead {
 
 // The numbers of config.json. n_inner is null where it is 4 n_embd.
 void add_config(GgufHead* head, const Exported& m) {
-    const std::string architecture = m.config.info->name, text = config_json(m.config);
+    const std::string architecture = gguf_architecture(m.config.info->name), text = config_json(m.config);
     const Json config = parse_json(text, "config.json");
     for (const GgufKey& key : gguf_keys(architecture)) {
         double x = 4.0 * m.config.shape.C;
@@ -393,7 +393,7 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
         for (const auto& [name, count] : parts_of(spec)) {
             GgufTensor t = {gguf_name(name), spec.matrix ? count : 0, spec.matrix ? spec.cols : count, values, &kF32};
             if (t.rows && t.name != "position_embd.weight") t.type = t.cols % type.values == 0 ? &type : &kF16;
-            if (gguf_turns(m.config.info->name, name)) t.head = size_t(m.config.info->head_size(m.config.shape));
+            if (gguf_turns(gguf_architecture(m.config.info->name), name)) t.head = size_t(m.config.info->head_size(m.config.shape));
             values += t.count();
             all.push_back(t);
         }
@@ -415,15 +415,20 @@ void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {
     const GgufType& type = gguf_type(a.type);
     put_file(out.path(out.names[0]), modelfile(m, out.names[1]));
     GgufHead head;
-    head.add_text("general.architecture", m.config.info->name);
+    const std::string architecture = gguf_architecture(m.config.info->name);
+    head.add_text("general.architecture", architecture);
     head.add_text("general.name", m.name);
     head.add_u32("general.file_type", type.file_type);
     head.add_u32("general.alignment", 32);
     if (&type == &kQ8) head.add_u32("general.quantization_version", 2);
     add_config(&head, m);
     add_tokenizer(&head, m);
-    const std::vector<float> divisors = rope_divisors(m.config.shape);
-    if (!divisors.empty() && std::string(m.config.info->name) != "llama")
+    Shape shape = m.config.shape;
+    const std::vector<float> divisors = rope_divisors(shape);
+    if (const int W = window(shape); W > 0 && W < shape.T)
+        die(kExitUsage, "--gguf: %s with --window %d and --seq-len %d: llama.cpp has no windows for %s",
+            m.config.info->name, W, shape.T, architecture.c_str());
+    if (!divisors.empty() && architecture != "llama")
         die(kExitUsage, "--gguf: %s with rope_scaling: llama.cpp knows it for llama only", m.config.info->name);
     const std::vector<GgufTensor> tensors = gguf_tensors(m, type, divisors);
     for (const GgufTensor& t : tensors) head.add_tensor(t);
@@ -462,10 +467,10 @@ void check_arguments(const Words& models, Arguments* a) {
 // The options of a model's shape that other programs compute with, for each architecture they have. A model of that
 // name may have others, where they are off: what is written would else compute another function there.
 constexpr const char kLlama[] = "layers heads kv-heads head-size channels mlp-size seq-len untied-head norm-eps "
-                                "rope-theta rope-factor rope-low rope-high rope-context";
+                                "rope-theta rope-factor rope-low rope-high rope-context window window-from";
 constexpr struct { const char *architecture, *options; } kKnown[] = {
-    {"GPT2LMHeadModel", "layers heads channels seq-len"}, {"LlamaForCausalLM", kLlama}, {"Qwen2ForCausalLM", kLlama},
-    {"Qwen3ForCausalLM", kLlama},
+    {"GPT2LMHeadModel", "layers heads channels seq-len"}, {"LlamaForCausalLM", kLlama}, {"MistralForCausalLM", kLlama},
+    {"Qwen2ForCausalLM", kLlama}, {"Qwen3ForCausalLM", kLlama},
 };
 
 // kExitUsage if the model is not what a format, or a program that reads it, knows by its architecture.
@@ -486,7 +491,7 @@ void refuse_unknown(const std::string& option, const ModelConfig& config) {
 int run(const Arguments& a) {
     const Init init = init_of_path(a.out[0]);
     const std::string name = base_name(real_path(a.out[0])), kind = init.config.info->name;
-    for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(kind).empty()),
+    for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(gguf_architecture(kind)).empty()),
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)
             die(kExitUsage, "%s: has no form for a model %s; --hf holds any", option, kind.c_str());

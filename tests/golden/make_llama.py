@@ -25,8 +25,18 @@ cases = {
                   rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1000000.0),
     "qwen3-grouped": dict(model_type="qwen3", num_hidden_layers=3, num_key_value_heads=1, head_dim=24,
                           intermediate_size=72, rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1000000.0),
+    "mistral": dict(model_type="mistral", num_hidden_layers=2, num_key_value_heads=7, head_dim=24,
+                    intermediate_size=72, rms_norm_eps=1e-5, tie_word_embeddings=False, rope_theta=10000.0,
+                    sliding_window=8),
+    "qwen2-window": dict(model_type="qwen2", num_hidden_layers=3, num_key_value_heads=1, head_dim=24,
+                         intermediate_size=72, rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1000000.0,
+                         use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    "qwen3-window": dict(model_type="qwen3", num_hidden_layers=3, num_key_value_heads=1, head_dim=16,
+                         intermediate_size=72, rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1000000.0,
+                         use_sliding_window=True, sliding_window=12, max_window_layers=28,
+                         layer_types=["full_attention", "sliding_attention", "sliding_attention"]),
 }
-classes = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+classes = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 
 
 def hashes(key, n):

@@ -34,7 +34,7 @@ for stride in 1 16 31; do
 done
 
 # The Llama family: transformers writes a model, we read it, train nothing, write it; and what we trained it reads.
-for kind in llama qwen2 qwen3; do
+for kind in llama mistral qwen2 qwen3 qwen2-window qwen3-window; do
     theirs=$tmp/$kind tokens=$tmp/$kind/tokens.npy
     mkdir "$theirs"
     made $kind $their make $kind "$theirs" || continue

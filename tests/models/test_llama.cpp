@@ -106,6 +106,46 @@ TEST(logits_of_transformers) {
     }
 }
 
+// With a window of the context nothing is left out: the bits are those of none. A smaller one is another model.
+TEST(a_window_of_the_context) {
+    const ModelInfo& info = *find_model("mistral");
+    Shape shape = small_shape(info);
+    const auto pass = [&](int W) {
+        window(shape) = W;
+        Trial trial(info, shape, 2, shape.T, golden_weights(arena_layout(info.tensors(shape)), 1024, 1024));
+        const double loss = trial.backward().loss;
+        return std::pair(loss, trial.grads.host());
+    };
+    const auto [loss, grads] = pass(0);
+    for (const int W : {shape.T - 1, shape.T, shape.T + 1, 1 << 30}) {
+        const auto [own, own_grads] = pass(W);
+        EXPECT((own == loss && same_bits(own_grads, grads)) == (W >= shape.T), "window %d: %.9g, %.9g without", W, own,
+               loss);
+    }
+}
+
+// The FLOP of attention follow the keys that queries see.
+TEST(flops_of_windows) {
+    const ModelInfo& info = *find_model("qwen3");
+    const auto flops = [&](int W, int from, int T) {
+        Shape shape = small_shape(info);
+        window(shape) = W;
+        window_from(shape) = from;
+        return info.flops_per_token(shape, T);
+    };
+    for (const auto& [W, from, T] : {std::tuple(64, 0, 4096), {64, 1, 4096}, {4095, 0, 4096}, {4096, 0, 4096},
+                                     {5000, 1, 4096}, {1, 0, 4096}}) {
+        double keys = 0, all = 0;                   // of both layers
+        for (int t = 1; t <= T; t++) {
+            all += 2 * double(t);
+            keys += from * t + (2 - from) * std::min(t, W);
+        }
+        const double rest = flops(1, 0, 1 << 30), attention = flops(0, 0, T) - rest;
+        const double got = (flops(W, from, T) - rest) / attention, want = keys / all;
+        EXPECT(std::fabs(got - want) <= 2.0 / T, "window %d from %d: %g of all, want %g", W, from, got, want);
+    }
+}
+
 static void expect_angle(const std::vector<float>& table, size_t at, size_t half, double angle, double tolerance) {
     const float got[] = {table[at], table[at + half]};
     const double want[] = {std::cos(angle), std::sin(angle)};

@@ -32,10 +32,17 @@ for how in "--threads 2" "--np 8" "--recompute 1" "--recompute 2" "--recompute 3
 done
 check "Muon trains a Llama" run muon2 $train --threads 1 --optimizer muon
 
+job="$all --model mistral --heads 4 --kv-heads 2 --mlp-size 48 --window 5 --replicas 8 --sample-every 0"
+check "a Mistral trains" run mistral $train --threads 1
+rm "$tmp/one" && ln -s mistral "$tmp/one"
+for how in "--threads 2" "--np 4" "--recompute 1" "--recompute 2" "--recompute 3"; do
+    like_one "$how gives the Mistral's bytes" $train $how
+done
+
 # ---- every command
-for model in lstm llama; do
+for model in lstm llama mistral; do
     expect "export --hf of $model" 0 . "$tools/export" "$tmp/$model" --hf "$tmp/hf_$model"
-    expect "info of $model" 0 "(LSTM|Llama|$model) " "$tools/info" "$tmp/$model/ckpt/step_00000008"
+    expect "info of $model" 0 "(LSTM|Llama|Mistral.*window 5|$model) " "$tools/info" "$tmp/$model/ckpt/step_00000008"
     cases $train <<END
 from which another run begins ~ 0 ~ ^done ~ --init "$tmp/hf_$model" $init --out-dir "$tmp/init_$model"
 sample of $model ~ 0 ~ . ~ sample "$tmp/$model" --prompt "The " --max-tokens 40
@@ -44,6 +51,13 @@ a dry run of $model ~ 0 ~ . ~ --model $model --dry-run
 END
 done
 expect "a format without LSTMs" 2 'lstm' "$tools/export" "$lstm" --gguf "$tmp/x.gguf"
+expect "a format without windows" 2 'mistral with --window 5 and --seq-len 16: llama.cpp has no windows for llama' \
+    "$tools/export" "$tmp/mistral" --gguf "$tmp/x.gguf"
+sed 's/"sliding_window": 5/"sliding_window": 16/' "$tmp/hf_mistral/config.json" >"$tmp/config.json"
+cp -r "$tmp/hf_mistral" "$tmp/whole" && cp "$tmp/config.json" "$tmp/whole"
+expect "one that leaves out nothing" 0 . "$tools/export" "$tmp/whole" --gguf "$tmp/whole.gguf" --type f32
+score_of() { $train eval "$1" --data $lines --dtype fp32; }
+check "is a Llama there" test "$(score_of "$tmp/whole")" = "$(score_of "$tmp/whole.gguf")"
 longer=$($train eval "$llama")
 for preset in llama-124m smollm2-135m smollm2-360m llama3.2-1b qwen2.5-0.5b qwen3-0.6b; do
     expect "dry run of $preset" 0 'predicted' $train --preset $preset --dry-run --for 8xh100
@@ -51,6 +65,9 @@ done
 cases $train <<END
 --help of its preset ~ 0 ~ lstm-nano ~ --help --model lstm
 channels that no kernel takes ~ 2 ~ multiple of 8 ~ --model lstm --channels 12 --dry-run
+a window that the kind has not ~ 2 ~ window.*mistral ~ --model llama --window 64 --dry-run
+a window of no layer ~ 2 ~ window-from: got 2, want less ~ --model qwen2 --layers 2 --window 8 --window-from 2 --dry-run
+layers without their window ~ 2 ~ window-from: got 1 ~ --model qwen3 --window-from 1 --dry-run
 a part of a scaling without its factor ~ 2 ~ rope-factor ~ --model llama --rope-context 4096 --dry-run
 eval of shorter windows ~ 0 ~ ^val loss ~ eval "$llama" --seq-len 8
 longer ones count as the context ~ 0 ~ $longer ~ eval "$llama" --seq-len 64
@@ -90,6 +107,6 @@ bad() {             # NAME SAID SED: what is said of this config.json
     rm -rf "$tmp/bad" && cp -r "$hf" "$tmp/bad" && sed -i "$3" "$tmp/bad/config.json"
     expect "$1" 65 "$2" $train --init "$tmp/bad" $init --out-dir "$tmp/none"
 }
-bad "another family" 'model_type: got "mistral"' 's/"llama"/"mistral"/'
+bad "another family" 'model_type: got "gemma"' 's/"llama"/"gemma"/'
 bad "a wrong shape" 'gate_proj.weight: shape' 's/"intermediate_size": 48/"intermediate_size": 40/'
 summary

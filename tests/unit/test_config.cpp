@@ -215,35 +215,67 @@ TEST(configs_of_llama) {
         {replaced(qwen, "}", ",\"num_key_value_heads\":4}"), "head_dim: it is missing"}}, parse);
 }
 
-// The layers from max_window_layers on have the window (Qwen2Config of transformers 5).
-TEST(a_window_that_no_layer_has) {
-    const auto read = [](const std::string& more) {
-        for (const char* type : {"qwen2", "qwen3"}) {
-            const ModelConfig config = parse(format(
-                R"({"model_type":"%s","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"head_dim":16,)"
-                R"("num_attention_heads":4,"num_key_value_heads":4,"max_position_embeddings":128,"vocab_size":256,%s})",
-                type, more.c_str()));
-            EXPECT(has(config_json(config), R"("use_sliding_window": false)"), "%s", config_json(config).c_str());
-        }
+// What config.json says of windows: the window and the first layer that has it. Qwen's layers from max_window_layers on
+// have it, or those of layer_types; all of Mistral's have it, and none of Llama's (transformers 5.24).
+TEST(windows) {
+    const auto read = [](const char* type, const std::string& more) {
+        const std::string base = R"({"model_type":"%s","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,)"
+                                 R"("head_dim":16,"num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,)"
+                                 R"("max_position_embeddings":128%s%s})";
+        return parse(format(base.c_str(), type, more.empty() ? "" : ",", more.c_str()));
     };
-    const std::string on = R"("use_sliding_window":true)";
-    for (const std::string& good : {
-            on, on + R"(,"max_window_layers":2)", on + R"(,"max_window_layers":28,"sliding_window":4096)",
-            on + R"(,"max_window_layers":0,"sliding_window":null)", on + R"(,"max_window_layers":null)",
-            on + R"(,"max_window_layers":0,"layer_types":["full_attention","full_attention"])",
-            std::string(R"("use_sliding_window":false,"max_window_layers":0)"),
-            std::string(R"("use_sliding_window":null,"max_window_layers":0)")}) {
-        const Row row(good);
-        read(good);
-    }
+    const std::string on = R"("use_sliding_window":true)", types = R"("layer_types":["full_attention",)",
+                      full = types + R"("full_attention"])", mixed = types + R"("sliding_attention"])",
+                      sliding = replaced(mixed, "full", "sliding");
+    const std::tuple<const char*, std::string, const char*> good[] = {
+        {"qwen", on, "0 0"}, {"qwen", on + R"(,"max_window_layers":2)", "0 0"},
+        {"qwen", on + R"(,"max_window_layers":28,"sliding_window":4096)", "0 0"},
+        {"qwen", on + R"(,"max_window_layers":0,"sliding_window":null)", "0 0"},
+        {"qwen", on + R"(,"max_window_layers":null)", "0 0"}, {"qwen", on + R"(,"max_window_layers":0,)" + full, "0 0"},
+        {"qwen", R"("use_sliding_window":false,"max_window_layers":0)", "0 0"},
+        {"qwen", R"("use_sliding_window":null,"max_window_layers":0)", "0 0"},
+        {"qwen", on + R"(,"max_window_layers":1)", "4096 1"},
+        {"qwen", on + R"(,"max_window_layers":0,"sliding_window":64,"layer_types":null)", "64 0"},
+        {"qwen", on + R"(,"sliding_window":64,)" + mixed, "64 1"}, {"qwen", on + "," + sliding, "4096 0"},
+        {"mistral", "", "4096 0"}, {"mistral", R"("sliding_window":null)", "0 0"},
+        {"mistral", R"("sliding_window":7)", "7 0"}, {"mistral", R"("sliding_window":7,)" + full, "7 0"},
+        {"llama", R"("sliding_window":7,"use_sliding_window":true)", "0 0"}};
+    for (const auto& [type, more, want] : good)
+        for (const char* kind : {"qwen2", "qwen3", "mistral", "llama"}) {
+            if (!has(kind, type)) continue;
+            const Row row(kind + (" " + more));
+            const ModelConfig config = read(kind, more);
+            Shape s = config.shape;
+            EXPECT_EQ(format("%d %d", window(s), window_from(s)), want);
+            const std::string text = config_json(config);
+            EXPECT(same(parse(text).shape, s), "%s", text.c_str());
+            const bool says = has(text, R"("use_sliding_window": true)");
+            if (has(kind, "qwen")) EXPECT(says == (window(s) > 0), "%s", text.c_str());
+        }
+    for (const char* kind : {"qwen2", "qwen3"})
+        expect_refusals(kExitBadContent, {
+            {on + R"(,"max_window_layers":-1)", "max_window_layers: got -1"},
+            {on + R"(,"max_window_layers":"2")", "max_window_layers: got \"2\""},
+            {on + R"(,"max_window_layers":0,"sliding_window":0)", "sliding_window: got 0"},
+            {on + "," + replaced(mixed, "sliding", "chunked"), "layer_types: got \"chunked_attention\""},
+            {on + R"(,"layer_types":["sliding_attention","full_attention"])", "full_attention\", want full_attention, b"},
+            {on + R"(,"layer_types":["sliding_attention"])", "layer_types: got an array, want 2 of them"},
+            {on + R"(,"layer_types":"x")", "layer_types: got \"x\""}, {mixed, "layer_types: got \"sliding_attention\""},
+            {R"("use_sliding_window":1)", "use_sliding_window: got 1"},
+            {R"("use_sliding_window":"true")", "use_sliding_window: got \"true\""}},
+            [&](const std::string& more) { read(kind, more); });
     expect_refusals(kExitBadContent, {
-        {on + R"(,"max_window_layers":1)", "use_sliding_window: got true, want false, or max_window_layers from 2 on"},
-        {on + R"(,"max_window_layers":0,"sliding_window":64,"layer_types":null)", "use_sliding_window: got true"},
-        {on + R"(,"max_window_layers":-1)", "max_window_layers: got -1"},
-        {on + R"(,"max_window_layers":"2")", "max_window_layers: got \"2\""},
-        {on + R"(,"layer_types":["full_attention","sliding_attention"])", "layer_types: got \"sliding_attention\""},
-        {R"("use_sliding_window":1)", "use_sliding_window: got 1"},
-        {R"("use_sliding_window":"true")", "use_sliding_window: got \"true\""}}, read);
+        {R"("sliding_window":0)", "sliding_window: got 0"}, {R"("sliding_window":"x")", "sliding_window: got \"x\""},
+        {sliding, "layer_types: got \"sliding_attention\", want full_attention"}},
+        [&](const std::string& more) { read("mistral", more); });
+}
+
+// Mistral's 8 key/value heads are its own default.
+TEST(heads_of_mistral) {
+    const std::string base = R"({"model_type":"mistral","hidden_size":256,"intermediate_size":96,"vocab_size":256,)"
+                             R"("num_hidden_layers":2,"num_attention_heads":16,"max_position_embeddings":128})";
+    Shape absent = parse(base).shape, null = parse(replaced(base, "}", ",\"num_key_value_heads\":null}")).shape;
+    EXPECT(kv_heads(absent) == 8 && kv_heads(null) == 16, "%d %d", kv_heads(absent), kv_heads(null));
 }
 
 TEST(a_folder) {

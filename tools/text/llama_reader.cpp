@@ -15,24 +15,36 @@ static void refuse_others(const Json& config, LlamaKind kind, const char* what) 
         if (key == "rope_interleaved" && value == "true") refuse(what, key, i.value, "false");
         if (key == "partial_rotary_factor" && value != "1" && value != "1.0" && value != "null")
             refuse(what, key, i.value, "1");
-        if (key == "layer_types" && i.value.kind() == Json::array)
-            for (JsonItems type(i.value); type.next();)
-                if (type.value.text() != "full_attention") refuse(what, key, type.value, "full_attention");
     }
 }
 
-// Refuses a window of attention that a layer has. In transformers the layers from max_window_layers on have it, unless
-// layer_types says which.
-static void refuse_window(const Json& config, int layers, const char* what) {
-    const Json window = config.find("use_sliding_window");
-    if (!is_null(window) && window.kind() != Json::boolean)
-        refuse(what, "use_sliding_window", window, "true or false");
+static int size_or(int otherwise, const Json& config, const char* key, const Limits& limits, const char* what) {
+    return is_null(config.find(key)) ? otherwise : read_size(config, key, limits, what);
+}
+
+// Reads the window and the first layer that has it. In Qwen these are the layers from max_window_layers on, unless
+// layer_types says which. A window that no layer has is none.
+static void read_window(const Json& config, Shape* s, LlamaKind kind, const char* what) {
+    const Json use = config.find("use_sliding_window"), types = config.find("layer_types");
+    if (kind.qwen() && !is_null(use) && use.kind() != Json::boolean)
+        refuse(what, "use_sliding_window", use, "true or false");
     const bool sizeless = config.find("sliding_window").text() == "null";
-    if (window.text() != "true" || sizeless || !is_null(config.find("layer_types"))) return;
-    const bool given = !is_null(config.find("max_window_layers"));
-    const int first = given ? read_size(config, "max_window_layers", {"from 0 to 65536", 0, 65536}, what) : 28;
-    if (first < layers)
-        refuse(what, "use_sliding_window", window, format("false, or max_window_layers from %d on", layers));
+    const bool on = kind.window && !sizeless && (!kind.qwen() || use.text() == "true"), chooses = on && kind.qwen();
+    const int W = on ? size_or(4096, config, "sliding_window", kContext, what) : 0;
+    int from = chooses ? size_or(28, config, "max_window_layers", {"from 0 to 65536", 0, 65536}, what) : 0;
+    int n = 0, whole = 0;               // layers of layer_types, and those of them without a window
+    for (JsonItems type(types); type.next(); n++) {
+        const bool full = type.value.text() == "full_attention";
+        if (full ? whole < n : !chooses || type.value.text() != "sliding_attention")
+            refuse(what, "layer_types", type.value, chooses ? "full_attention, behind it sliding_attention"
+                                                            : "full_attention");
+        whole += full;
+    }
+    if (chooses && !is_null(types)) from = whole;
+    if (chooses && !is_null(types) && n != s->L) refuse(what, "layer_types", types, format("%d of them", s->L));
+    if (from >= s->L) return;
+    window(*s) = W;
+    window_from(*s) = from;
 }
 
 // Reads the numbers of Rope. As in transformers, a rope_scaling that is not null or empty replaces rope_parameters.
@@ -67,15 +79,15 @@ static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* 
 }
 
 void read_llama(const Json& config, Shape* s, LlamaKind kind, const char* what) {
-    const bool qwen = kind.bias || kind.norms;
     refuse_others(config, kind, what);
-    if (qwen) refuse_window(config, s->L, what);
-    // transformers' defaults for absent keys differ between Llama, Qwen2 and Qwen3. Qwen's are 32 key/value heads, and
-    // in Qwen3 heads of 128 elements, whatever the model's size; so a Qwen must have these keys.
+    read_window(config, s, kind, what);
+    // transformers' defaults for absent keys differ between the kinds. Mistral's are 8 key/value heads, and Qwen's 32,
+    // and in Qwen3 heads of 128 elements, whatever the model's size; so a Qwen must have these keys.
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
-        return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
+        return required ? read_size(config, key, limits, what) : size_or(otherwise, config, key, limits, what);
     };
-    kv_heads(*s) = size("num_key_value_heads", kHeads, qwen, s->NH);
+    const char* const kv = "num_key_value_heads";
+    kv_heads(*s) = size(kv, kHeads, kind.qwen(), kind.mistral() && !config.find(kv) ? 8 : s->NH);
     head_size(*s) = size("head_dim", kHeadSize, kind.norms, s->C / s->NH);
     const Json tied = config.find("tie_word_embeddings");
     if (tied && tied.kind() != Json::boolean) refuse(what, "tie_word_embeddings", tied, "true or false");

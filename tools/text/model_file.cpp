@@ -24,6 +24,9 @@ constexpr GgufKey kLlamaKeys[] = {
     {"attention.key_length", "head_dim"}, {"attention.value_length", "head_dim"}, {"rope.dimension_count", "head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true}, {"rope.freq_base", "rope_theta", true},
 };
+std::string gguf_architecture(const std::string& model_type) {
+    return model_type == "mistral" ? "llama" : model_type;
+}
 std::span<const GgufKey> gguf_keys(const std::string& name) {
     if (name == "gpt2") return kGpt2Keys;
     return name == "llama" || name == "qwen2" || name == "qwen3" ? kLlamaKeys : std::span<const GgufKey>();

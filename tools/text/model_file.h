@@ -37,7 +37,9 @@ GgufContents read_gguf_head(const std::string& path);
 
 // The name of a number "ARCHITECTURE.name" in GGUF, and the key of config.json with the same value.
 struct GgufKey { const char *name, *hf; bool real = false; };           // real: f32, else u32
-std::span<const GgufKey> gguf_keys(const std::string& architecture);    // its name is config.json's model_type
+std::span<const GgufKey> gguf_keys(const std::string& architecture);
+// Returns GGUF's architecture for a model_type of config.json. A Mistral without a window is a Llama there.
+std::string gguf_architecture(const std::string& model_type);
 // Translates "transformer.h.0.attn.c_attn.weight" to "blk.0.attn_qkv.weight"; returns "" if GGUF has no such tensor.
 std::string gguf_name(const std::string& hf);
 // Whether the rows of Hugging Face's tensor are in another order in GGUF, in heads.

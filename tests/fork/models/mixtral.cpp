@@ -35,8 +35,8 @@ struct Mixtral {
     floatX *dx, *dact;                  // (N K,C) (N K,F)
 };
 
-int E(const Model* m) { return m->shape.extra[5]; }
-int K(const Model* m) { return m->shape.extra[6]; }
+int E(const Model* m) { return m->shape.extra[7]; }
+int K(const Model* m) { return m->shape.extra[8]; }
 int Ep(const Model* m) { return round_up(E(m), 8); }
 
 std::vector<float> floats(const floatX* at, size_t n) {
@@ -195,6 +195,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     Mixtral& a = own<Mixtral>(m);
     const int C = m->shape.C, L = m->shape.L;
     const auto ends = ends_of(m, m->weights);
+    llama_begin(m, pass, a.shared);
     pass.needed(0, block_end(m, 0));
     const LayerNorm first = norm_of(m, pass, a.block[0].ln1, block_of(m, m->weights, 0).ln1w);
     embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, {.B = pass.B, .T = pass.T, .C = C});
@@ -298,7 +299,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         const auto d_l = block_of(m, m->grads, l);
         backward_experts(m, pass, l, dhidden, a.dresidual);
         layernorm_backward(a.dresidual, d_l.ln2w, nullptr, dhidden, norm_of(m, pass, b.ln2, w_l.ln2w), false, acc);
-        llama_attention_backward(m, pass, a.shared, b.att, w_l.att, d_l.att, dhidden, a.dresidual, b.ln1.out,
+        llama_attention_backward(m, pass, l, a.shared, b.att, w_l.att, d_l.att, dhidden, a.dresidual, b.ln1.out,
                                  [&](floatX* dqkv) { clip_backward(m, pass, dqkv, b.qkv); });
         layernorm_backward(a.dresidual, d_l.ln1w, nullptr, dhidden, norm_of(m, pass, b.ln1, w_l.ln1w), false, acc);
         pass.ready(block_begin(m, l), block_end(m, l));

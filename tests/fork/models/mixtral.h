@@ -12,8 +12,8 @@
 
 constexpr LlamaKind kMixtral = {.bias = false, .norms = false, .experts = true};
 
-inline int& experts(Shape& s) { return s.extra[5]; }            // E
-inline int& experts_used(Shape& s) { return s.extra[6]; }       // K
+inline int& experts(Shape& s) { return s.extra[7]; }            // E
+inline int& experts_used(Shape& s) { return s.extra[8]; }       // K
 inline float& aux_loss(Shape& s) { return s.real[5]; }
 inline float& clip_qkv(Shape& s) { return s.real[6]; }
 
