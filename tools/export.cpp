@@ -393,7 +393,8 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
         for (const auto& [name, count] : parts_of(spec)) {
             GgufTensor t = {gguf_name(name), spec.matrix ? count : 0, spec.matrix ? spec.cols : count, values, &kF32};
             if (t.rows && t.name != "position_embd.weight") t.type = t.cols % type.values == 0 ? &type : &kF16;
-            if (gguf_turns(gguf_architecture(m.config.info->name), name)) t.head = size_t(m.config.info->head_size(m.config.shape));
+            if (gguf_turns(gguf_architecture(m.config.info->name), name))
+                t.head = size_t(m.config.info->head_size(m.config.shape));
             values += t.count();
             all.push_back(t);
         }

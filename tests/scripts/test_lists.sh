@@ -13,7 +13,7 @@ each() { values "$1" | grep -vxE "${2:-}" | sed "s/^/--$1 /"; }     # OPTION [PA
     each sampler lockstep
     cat <<'END'
 --model llama --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --untied-head 1 --rope-factor 8 --lr 1e-2
---model qwen3 --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --head-size 24 --window 5 --window-from 1 --dtype bf16 --lr 1e-2
+--model qwen3 --layers 2 --heads 4 --kv-heads 2 --head-size 24 --window 5 --window-from 1 --dtype bf16 --lr 1e-2
 --model lstm --layers 2 --dtype bf16 --lr 1e-2
 END
 } >"$tmp/rows"

@@ -42,7 +42,7 @@ done
 # ---- every command
 for model in lstm llama mistral; do
     expect "export --hf of $model" 0 . "$tools/export" "$tmp/$model" --hf "$tmp/hf_$model"
-    expect "info of $model" 0 "(LSTM|Llama|Mistral.*window 5|$model) " "$tools/info" "$tmp/$model/ckpt/step_00000008"
+    expect "info of $model" 0 "(LSTM|Llama|Mistral.*window 5,) " "$tools/info" "$tmp/$model/ckpt/step_00000008"
     cases $train <<END
 from which another run begins ~ 0 ~ ^done ~ --init "$tmp/hf_$model" $init --out-dir "$tmp/init_$model"
 sample of $model ~ 0 ~ . ~ sample "$tmp/$model" --prompt "The " --max-tokens 40

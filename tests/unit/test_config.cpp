@@ -258,7 +258,7 @@ TEST(windows) {
             {on + R"(,"max_window_layers":"2")", "max_window_layers: got \"2\""},
             {on + R"(,"max_window_layers":0,"sliding_window":0)", "sliding_window: got 0"},
             {on + "," + replaced(mixed, "sliding", "chunked"), "layer_types: got \"chunked_attention\""},
-            {on + R"(,"layer_types":["sliding_attention","full_attention"])", "full_attention\", want full_attention, b"},
+            {on + R"(,"layer_types":["sliding_attention","full_attention"])", "full_attention\", want full"},
             {on + R"(,"layer_types":["sliding_attention"])", "layer_types: got an array, want 2 of them"},
             {on + R"(,"layer_types":"x")", "layer_types: got \"x\""}, {mixed, "layer_types: got \"sliding_attention\""},
             {R"("use_sliding_window":1)", "use_sliding_window: got 1"},
