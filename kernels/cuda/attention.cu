@@ -1,7 +1,8 @@
 // attention.cu -- causal attention, forward: the T x T matrix of scores exists only in registers, a
 // tile at a time.
 //
-//     s = scale q k^T, scale = 1 / sqrt(HS); p = exp(s - lse) where u <= t, else 0; out = drop(p) v
+//     s = scale q k^T, scale = 1 / sqrt(HS); out = drop(p) v
+//     p = exp(s - lse) where begin_t <= u <= t, else 0
 //
 // A warp owns 16 M queries (M is 1 or 2), and loops over the keys and values, which pass through
 // shared memory. lse is known only after the last key. So a row keeps its largest score so far, and
@@ -26,7 +27,8 @@ namespace {
 template <int D, bool DROP> struct Forward {
     static constexpr int M = D <= 64 || !DROP ? 2 : 1, kKeys = D <= 64 && !DROP ? 64 : 32;
     static constexpr int kRows = M * 16 * kWarpsSm80;
-    static constexpr size_t kBytes = size_t(kRows + 4 * kKeys) * D * sizeof(bf16);
+    static constexpr size_t kBytes =
+        size_t(kRows + 4 * kKeys) * D * sizeof(bf16) + kThreadsSm80 * sizeof(int);
 };
 
 // Cache holds keys and values of `first` earlier positions and of the new ones, (2,NK,maxT,HS).
@@ -34,10 +36,12 @@ struct Cache { bf16* memory; int first, maxT; };
 
 // A block computes 64 M queries of a head, 16 M in each warp, and loops over keys and values in
 // steps of kKeys. If CACHED is true (generation only), keys and values are in the cache, and lse is
-// not written.
-template <int D, bool DROP, bool CACHED> __global__ void __launch_bounds__(kThreadsSm80, 2)
+// not written. If BEGIN is true, the block's first step is that of the first key that its first
+// query sees; a warp skips the steps that none of its own queries sees.
+template <int D, bool DROP, bool CACHED, bool BEGIN>
+__global__ void __launch_bounds__(kThreadsSm80, 2)
 attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape s, Dropout drop,
-                         Cache cache) {
+                         Cache cache, const int* begin) {
     using Tile = Forward<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, kKeys = Tile::kKeys;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -47,6 +51,10 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
     const Queries p = queries_of_block<kRows>(s);
     const int first = warp() * M * 16, t_warp = p.begin + first, past = CACHED ? cache.first : 0;
     const int seen = t_warp < s.T ? past + t_warp + M * 16 : 0;  // keys that the warp's queries see
+    const FirstKeys<BEGIN> first_key(begin, s, p.head);
+    const int start = first_key[p.begin] / kKeys * kKeys;
+    int* const firsts = reinterpret_cast<int*>(kv_tiles + 4 * kKeys * D);  // of the block's rows
+    if (BEGIN) firsts[threadIdx.x] = first_key[p.begin + int(threadIdx.x)];
 
     const int stride = s.columns, key_stride = CACHED ? s.HS : stride;
     const bf16* const keys = CACHED ? cache.memory + size_t(p.head / s.group) * cache.maxT * s.HS
@@ -59,16 +67,16 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
                             s.HS);
     };
     load_tile<D, kRows>(q_tile, qkv + qkv_at(s, p.head, p.begin, kQ), stride, s.T - p.begin, s.HS);
-    load(0, 0);
+    load(start, 0);
     cp_async_wait<0>();
     __syncthreads();
     Rows<D, M, (D <= 64)> q(q_tile + first * D, 0);
 
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
     float o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
-    for (int i = 0; i < M; i++) most[i][0] = most[i][1] = -INFINITY;
+    for (int i = 0; i < M; i++) most[i][0] = most[i][1] = kLeast<BEGIN>;
     const auto step = [&](int u, int stage) {
-        if (u >= seen) return;
+        if (u >= seen || (BEGIN && u + kKeys <= firsts[first])) return;
         const bf16* const tile = kv_tiles + stage * 2 * kKeys * D;
         unsigned mask[kKeys / 32] = {};  // a bit per key, for query t_warp + lane
         for (int w = 0; w < kKeys / 32; w++)
@@ -80,6 +88,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
         multiply_rows(x, q, tile, 0);
         // Only tiles on the diagonal have keys behind a query.
         if (u + kKeys - 1 > past + t_warp) hide_future<false>(x, past + t_warp - u);
+        if (BEGIN && u < firsts[first + M * 16 - 1]) hide_past<false>(x, u, firsts, first);
         for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
             // h: the upper or the lower 8 rows of 16. This raises `most`, turns the scores into
             // p = exp2(c x - most), and adds these to `sum`. It returns 2^(old most - new most).
@@ -96,7 +105,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
         }
         add_product<D>(o, x, tile, kKeys);
     };
-    pipeline<kKeys>(0, past + p.end, load, step);
+    pipeline<kKeys>(start, past + p.end, load, step);
 
     if (t_warp >= s.T) return;
     for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
@@ -115,7 +124,6 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
 // With a new member of Attention this does not compile, so that no member is ignored.
 AttentionShape attention::shape_of(const Attention& attention) {
     const auto& [B, T, NH, NK, HS, drop, scale, begin] = attention;
-    CHECK(!begin, "attention: begin");
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128",
           HS);
     CHECK(NK > 0 && NH > 0 && NH % NK == 0,
@@ -130,10 +138,11 @@ void attention_forward(bf16* out, float* lse, const bf16* qkv, const Attention& 
                        Stream stream) {
     const AttentionShape s = shape_of(attention);
     if (attention.B * attention.T == 0) return;
-    if (sm90_takes(attention)) return forward_sm90(out, lse, qkv, s, stream);
-    with_tile(s.HS, attention.drop, [&](auto D, auto DROP) {
-        launch_rows<Forward<D, DROP>>(attention_forward_kernel<D, DROP, false>, s.heads, s, stream,
-                                      out, lse, qkv, s, attention.drop, Cache());
+    if (sm90_takes(attention)) return forward_sm90(out, lse, qkv, s, attention.begin, stream);
+    with_tile(attention, [&](auto D, auto DROP, auto BEGIN) {
+        launch_rows<Forward<D, DROP>>(attention_forward_kernel<D, DROP, false, BEGIN>, s.heads, s,
+                                      stream, out, lse, qkv, s, attention.drop, Cache(),
+                                      attention.begin);
     });
 }
 
@@ -154,9 +163,10 @@ void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int ma
         const bf16* const from = qkv + qkv_at(s, head * s.group, t, kK + which);
         as<uint4>(place + pack * 8) = as<uint4>(from + pack * 8);
     }, stream);
-    with_tile(HS, {}, [&](auto D, auto) {
-        launch_rows<Forward<D, false>>(attention_forward_kernel<D, false, true>, s.heads, s, stream,
-                                       out, nullptr, qkv, s, Dropout(), to);
+    with_tile(attention, [&](auto D, auto, auto BEGIN) {
+        launch_rows<Forward<D, false>>(attention_forward_kernel<D, false, true, BEGIN>, s.heads, s,
+                                       stream, out, nullptr, qkv, s, Dropout(), to,
+                                       attention.begin);
     });
 }
 

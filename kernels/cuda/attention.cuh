@@ -1,6 +1,7 @@
 // attention.cuh -- what the attention*.cu share: which block computes which rows, operations on
 // accumulators, and, for attention.cu and attention_backward.cu, tiles and products by mma.
 #pragma once
+#include <cfloat>
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/common.cuh"
@@ -41,6 +42,27 @@ __device__ inline size_t row_at(const AttentionShape& s, int head, int t) {
     return size_t(head) * s.T + t;
 }
 
+// FirstKeys[t] is the first key that query t of head b * NH + h sees; queries after the last see as
+// it does. `begin` is Attention's, or null where BEGIN is false: then all see key 0.
+template <bool BEGIN> struct FirstKeys {
+    const int* of;
+    int last;
+    __device__ FirstKeys(const int* begin, const AttentionShape& s, int head)
+        : of(begin + row_at(s, head / s.NH, 0)), last(s.T - 1) {}
+    __device__ int operator[](int t) const { return BEGIN ? of[t < last ? t : last] : 0; }
+};
+// Returns the end of the steps of STEP queries, from query t on, in which a query sees a key before
+// u. These steps come first, because begin does not fall. Each lane looks at a step's first query.
+template <int STEP, bool BEGIN>
+__device__ int end_of_steps(const FirstKeys<BEGIN>& first_key, int t, int u) {
+    for (;; t += 32 * STEP) {
+        const int first = t + lane() * STEP;
+        const bool sees = first <= first_key.last && first_key[first] < u;
+        const int steps = __popc(__ballot_sync(~0u, sees));
+        if (steps < 32) return t + steps * STEP;
+    }
+}
+
 // A tile in shared memory has rows of D / 8 chunks of 16 bytes; D is 32, 64 or 128. Chunk c of row
 // r is stored at place c ^ (r >> kShift & kMask) of the row, so that the eight rows of an 8x8
 // matrix lie in different banks.
@@ -64,6 +86,17 @@ template <bool KEY_ROWS, int M, int N> __device__ void hide_future(float (&x)[M]
                     x[i][n][e] = -INFINITY;
 }
 
+// Sets the scores of keys before the first that their query sees to -infinity. u is the first key,
+// and first_key[t] that of the first query.
+template <bool KEY_ROWS, int M, int N, class First>
+__device__ void hide_past(float (&x)[M][N][4], int u, const First& first_key, int t) {
+    for (int i = 0; i < M; i++) for (int n = 0; n < N; n++) for (int e = 0; e < 4; e++) {
+                const int row = i * 16 + row_of(e), column = n * 8 + column_of(e);
+                if (u + (KEY_ROWS ? row : column) < first_key[t + (KEY_ROWS ? column : row)])
+                    x[i][n][e] = -INFINITY;
+    }
+}
+
 __device__ inline uint4 select(bool first, const uint4& a, const uint4& b) {
     return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
 }
@@ -78,6 +111,10 @@ __device__ inline float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
+
+// What `most` is before a row's first step. With BEGIN all scores of a step may be -infinity: then
+// add_scores must not subtract two infinities.
+template <bool BEGIN> constexpr float kLeast = BEGIN ? -FLT_MAX : -INFINITY;
 
 // Adds a step's scores x to the softmax of row row_of(2 h). Raises `most`,
 // which is c times the row's largest score. Turns x into exp2(c x - most)
@@ -263,13 +300,17 @@ __device__ void pipeline(int begin, int end, Load load, Step step) {
 // column, keep element e of the n-th 8 columns.
 __device__ inline bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e % 2); }
 
-// Calls f(D, DROP), as integral constants, for the narrowest tile that holds HS columns.
-template <class F> void with_tile(int HS, const Dropout& drop, F f) {
+// Calls f(x) with x as an integral constant.
+template <class F> void with_bool(bool x, F f) { x ? f(std::true_type()) : f(std::false_type()); }
+// Calls f(D, DROP, BEGIN), as integral constants, for the narrowest tile that holds HS columns.
+template <class F> void with_tile(const Attention& attention, F f) {
     const auto with = [&](auto D) {
-        drop.rate > 0 ? f(D, std::true_type()) : f(D, std::false_type());
+        with_bool(attention.drop.rate > 0, [&](auto DROP) {
+            with_bool(attention.begin, [&](auto BEGIN) { f(D, DROP, BEGIN); });
+        });
     };
-    if (HS <= 32) with(std::integral_constant<int, 32>());
-    else if (HS <= 64) with(std::integral_constant<int, 64>());
+    if (attention.HS <= 32) with(std::integral_constant<int, 32>());
+    else if (attention.HS <= 64) with(std::integral_constant<int, 64>());
     else with(std::integral_constant<int, 128>());
 }
 
@@ -284,8 +325,9 @@ AttentionShape shape_of(const Attention& attention);
 // In attention_sm90.cu: sm90_takes returns whether it has
 // kernels for this case and device; the others launch them.
 bool sm90_takes(const Attention& attention);
-void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream);
+void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s,
+                  const int* begin, Stream stream);
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
-                   const float* lse, const AttentionShape& s, Stream stream);
+                   const float* lse, const AttentionShape& s, const int* begin, Stream stream);
 
 }  // namespace BACKEND::attention

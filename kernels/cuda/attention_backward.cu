@@ -23,12 +23,13 @@ template <int D, int M_> struct Backward {
 template <int D> using BackwardQ = Backward<D, D <= 64 ? 2 : 1>;
 template <int D, bool DROP> using BackwardKv = Backward<D, D < 64 || (D == 64 && !DROP) ? 2 : 1>;
 
-// A block computes 64 M rows of dq, and of delta, which the next kernel reads. The loop
-// is that of forward, but p is known from lse. With dropout it computes (1 - rate) ds =
+// A block computes 64 M rows of dq, and of delta, which the next kernel reads. The loop is that of
+// forward, with BEGIN, too, but p is known from lse. With dropout it computes (1 - rate) ds =
 // p * (mask * (dout v^T) - (1 - rate) delta), which saves a division per element.
-template <int D, bool DROP> __global__ void __launch_bounds__(kThreadsSm80, 2)
+template <int D, bool DROP, bool BEGIN> __global__ void __launch_bounds__(kThreadsSm80, 2)
 attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv,
-                            const bf16* out, const float* lse, AttentionShape s, Dropout drop) {
+                            const bf16* out, const float* lse, AttentionShape s, Dropout drop,
+                            const int* begin) {
     constexpr int M = BackwardQ<D>::M, kRows = BackwardQ<D>::kRows, N = kStep / 8;
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
@@ -38,6 +39,10 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
     const Queries p = queries_of_block<kRows>(s);
     const int stride = s.columns, first = warp() * M * 16, t_warp = p.begin + first;
     const int seen = t_warp < s.T ? t_warp + M * 16 : 0;
+    const FirstKeys<BEGIN> first_key(begin, s, p.head);
+    const int start = first_key[p.begin] / kStep * kStep;
+    int* const firsts = reinterpret_cast<int*>(kv_tiles + 4 * kStep * D);  // of the block's rows
+    if (BEGIN) firsts[threadIdx.x] = first_key[p.begin + int(threadIdx.x)];
 
     const bf16* const keys = qkv + qkv_at(s, p.head, 0, kK);
     const auto load = [&](int u, int stage) {
@@ -48,7 +53,7 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
     load_tile<D, kRows>(q_tile, qkv + qkv_at(s, p.head, p.begin, kQ), stride, s.T - p.begin, s.HS);
     load_tile<D, kRows>(do_tile, dout + out_at(s, p.head, p.begin), s.NH * s.HS, s.T - p.begin,
                         s.HS);
-    load(0, 0);
+    load(start, 0);
     cp_async_wait<0>();
     __syncthreads();
     Rows<D, M, true> q(q_tile + first * D, 0), dy(q_tile + first * D, kRows);
@@ -76,7 +81,7 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
 
     float dq[M][D / 8][4] = {};
     const auto step = [&](int u, int stage) {
-        if (u >= seen) return;
+        if (u >= seen || (BEGIN && u + kStep <= firsts[first])) return;
         const bf16* const tile = kv_tiles + stage * 2 * kStep * D;
         unsigned mask = ~0u;
         if constexpr (DROP)
@@ -85,6 +90,7 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
         multiply_rows(x, q, tile, 0);
         multiply_rows(dp, dy, tile, kStep);
         if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
+        if (BEGIN && u < firsts[first + M * 16 - 1]) hide_past<false>(x, u, firsts, first);
         for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
                 const unsigned bits =
                     DROP ? __shfl_sync(~0u, mask, i * 16 + row_of(h * 2)) >> column_of(0) : 0;
@@ -97,7 +103,7 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
         }
         add_product<D>(dq, x, tile, 0);
     };
-    pipeline<kStep>(0, p.end, load, step);
+    pipeline<kStep>(start, p.end, load, step);
 
     if (t_warp >= s.T) return;
     store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), stride, s.T - t_warp, s.HS,
@@ -106,10 +112,12 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
 
 // A block computes 64 M rows of dk and dv. It loops over queries that see them, with dout, head
 // after head of the group. In s^T, p^T and ds^T a row is a key and a column a query. ds has the
-// factor 1 - rate, as above.
-template <int D, bool DROP> __global__ void __launch_bounds__(kThreadsSm80, 2)
+// factor 1 - rate, as above. If BEGIN is true, the block loads no steps behind the last in which a
+// query sees one of its keys; a warp skips those in which none sees its own.
+template <int D, bool DROP, bool BEGIN> __global__ void __launch_bounds__(kThreadsSm80, 2)
 attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse,
-                             const float* delta, AttentionShape s, Dropout drop) {
+                             const float* delta, AttentionShape s, Dropout drop,
+                             const int* begin) {
     using Tile = BackwardKv<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, N = kStep / 8;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -123,6 +131,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     const int stride = s.columns, out_stride = s.NH * s.HS;
     int head = int(blockIdx.x) / blocks * s.group;
     const int first = warp() * M * 16, u_warp = u0 + first;
+    const FirstKeys<BEGIN> first_key(begin, s, head);
+    const int t_end = BEGIN ? end_of_steps<kStep>(first_key, u0, u0 + kRows) : s.T;
     const float keep = DROP ? 1 - drop.rate : 1, c = s.scale * kLog2e;
 
     const bf16 *q = qkv + qkv_at(s, head, 0, kQ), *dy = dout + out_at(s, head, 0);
@@ -152,13 +162,14 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     // Does what pipeline() does, which would spill here
     for (int t = u0, stage = 0; head < end; stage ^= 1) {
         int t_next = t + kStep, head_next = head;
-        if (t_next >= s.T) {
+        if (t_next >= t_end) {
             t_next = u0, head_next++;
             q += s.HS, dy += s.HS, mine += s.T;
         }
         if (head_next < end) load(t_next, stage ^ 1);
         const float next = head_next < end ? row_value(t_next) : 0;
-        if (const int ahead = t - u_warp; ahead + kStep > 0) {
+        const int ahead = t - u_warp;
+        if (ahead + kStep > 0 && (!BEGIN || first_key[t] < u_warp + M * 16)) {
             const bf16* const tile = q_tiles + stage * 2 * kStep * D;
             const float* const row = rows + stage * 2 * kStep;
             unsigned mask = ~0u;  // a bit per key, for query t + lane
@@ -168,6 +179,8 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
             multiply_rows(x, k, tile, 0);
             multiply_rows(ds, v, tile, kStep);
             if (ahead < M * 16 - 1) hide_future<true>(x, ahead);
+            if (BEGIN && first_key[t + kStep - 1] > u_warp)
+                hide_past<true>(x, u_warp, first_key, t);
             for (int n = 0; n < N; n++) for (int e = 0; e < 2; e++) {
                 const int column = n * 8 + column_of(e);
                 const float column_lse = row[column], column_delta = row[kStep + column];
@@ -204,12 +217,15 @@ void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* 
                         Stream stream) {
     const AttentionShape s = shape_of(attention);
     if (attention.B * attention.T == 0) return;
-    if (sm90_takes(attention)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
-    with_tile(s.HS, attention.drop, [&](auto D, auto DROP) {
-        launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP>, s.heads, s, stream,
-                                  dqkv, delta, dout, qkv, out, lse, s, attention.drop);
-        launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP>, s.heads / s.group,
-                                         s, stream, dqkv, dout, qkv, lse, delta, s, attention.drop);
+    if (sm90_takes(attention))
+        return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, attention.begin, stream);
+    with_tile(attention, [&](auto D, auto DROP, auto BEGIN) {
+        launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP, BEGIN>, s.heads, s, stream,
+                                  dqkv, delta, dout, qkv, out, lse, s, attention.drop,
+                                  attention.begin);
+        launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP, BEGIN>,
+                                         s.heads / s.group, s, stream, dqkv, dout, qkv, lse, delta,
+                                         s, attention.drop, attention.begin);
     });
 }
 

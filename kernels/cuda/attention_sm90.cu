@@ -107,10 +107,12 @@ template <int D> struct Forward {
     static constexpr size_t kBytes = size_t(kRows + kSlots * kKeys) * D * sizeof(bf16);
 };
 
-// A block computes 128 queries of a head. The slots hold k and v alternately.
-template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
+// A block computes 128 queries of a head. The slots hold k and v alternately. If BEGIN is true, the
+// first step is that of the first key that the block's first query sees; a warpgroup only
+// releases the slots of steps that none of its own queries sees.
+template <int D, bool BEGIN> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
 attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv,
-                              AttentionShape s) {
+                              AttentionShape s, const int* begin) {
     constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -120,6 +122,8 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
     Ring<kSlots> ring = {bars};
     const Queries p = queries_of_block<kRows>(s);
     ring.begin(1, kGroups * 4, &qkv, &qkv);
+    const FirstKeys<BEGIN> first_key(begin, s, p.head);
+    int u = first_key[p.begin] / kKeys * kKeys;
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
@@ -128,7 +132,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
                   v = qkv_column(s, p.head, kV);
         mbar_arrive(ring.kept(), bytes_of(kRows * D));
         load_kept<D>(q_tiles, &qkv, ring.kept(), qkv_column(s, p.head, kQ), p.begin, batch);
-        for (int u = 0; u < p.end; u += kKeys)
+        for (; u < p.end; u += kKeys)
             for (const int column : {k, v}) {
                 const int slot = ring.fill();
                 mbar_arrive(ring.full(slot), bytes_of(kKeys * D));
@@ -143,7 +147,9 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
     // Later keys are hidden
     const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;
-    float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    const int see_some = first_key[own], see_all = first_key[own + 63];
+    float x[1][kKeys / 8][4], o[1][D / 8][4] = {};
+    float most[2] = {kLeast<BEGIN>, kLeast<BEGIN>}, sum[2] = {};
     mbar_wait(ring.kept(), 0);
     const auto step = [&](int u, auto hides) {
         const int k = ring.take();
@@ -152,6 +158,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
         wgmma_wait<0>(flat(x));
         ring.release(k);
         if constexpr (hides) hide_future<false>(x, t_warp - u);
+        if (BEGIN && u < see_all) hide_past<false>(x, u, first_key, t_warp);
         for (int h = 0; h < 2; h++) {
             const float correction = add_scores(x[0], h, c, most[h], sum[h]);
             for (int n = 0; n < D / 8; n++)
@@ -165,7 +172,9 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
         wgmma_wait<0>(flat(o));
         ring.release(v);
     };
-    int u = 0;  // all of the warpgroup's queries see the keys before the first of them
+    for (; BEGIN && u + kKeys <= see_some; u += kKeys)
+        for (int i = 0; i < 2; i++) ring.release(ring.take());
+    // No key is after a query in the steps that end before the warpgroup's first one.
     for (; u <= own - kKeys; u += kKeys) step(u, std::false_type());
     for (; u < end; u += kKeys) step(u, std::true_type());
 
@@ -185,11 +194,11 @@ template <int D>
 constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2 * kStep) * D * sizeof(bf16);
 
 // A block computes 128 rows of dq, and of delta, which the
-// next kernel reads. The slots hold k and v.
-template <int D> __global__ void __launch_bounds__(kThreads, 1)
+// next kernel reads. The slots hold k and v, with BEGIN of the same keys as in forward.
+template <int D, bool BEGIN> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ CUtensorMap qkv,
                                  const __grid_constant__ CUtensorMap douts, const bf16* out,
-                                 const float* lse, AttentionShape s) {
+                                 const float* lse, AttentionShape s, const int* begin) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -200,6 +209,8 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     Ring<kSlots> ring = {bars};
     const Queries p = queries_of_block<kRows>(s);
     ring.begin(1, kGroups * 4, &qkv, &douts);
+    const FirstKeys<BEGIN> first_key(begin, s, p.head);
+    int u = first_key[p.begin] / kStep * kStep;
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
@@ -209,7 +220,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         mbar_arrive(ring.kept(), bytes_of(2 * kRows * D));
         load_kept<D>(q_tiles, &qkv, ring.kept(), q, p.begin, batch);
         load_kept<D>(do_tiles, &douts, ring.kept(), q, p.begin, batch);
-        for (int u = 0; u < p.end; u += kStep) {
+        for (; u < p.end; u += kStep) {
             const int slot = ring.fill();
             mbar_arrive(ring.full(slot), bytes_of(2 * kTile));
             load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), k, u, batch);
@@ -258,6 +269,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     const float c = s.scale * kLog2e;
     // Later keys are hidden
     const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;
+    const int see_some = first_key[own], see_all = first_key[own + 63];
     float x[1][kStep / 8][4], dp[1][kStep / 8][4], dq[1][D / 8][4] = {};
     const auto step = [&](int u, auto hides) {
         const int slot = ring.take();
@@ -267,6 +279,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(dp));
         if constexpr (hides) hide_future<false>(x, t_warp - u);
+        if (BEGIN && u < see_all) hide_past<false>(x, u, first_key, t_warp);
         for (int n = 0; n < kStep / 8; n++) for (int e = 0; e < 4; e++)
                 x[0][n][e] =
                     exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
@@ -277,7 +290,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         wgmma_wait<0>(flat(dq));
         ring.release(slot);
     };
-    int u = 0;
+    for (; BEGIN && u + kStep <= see_some; u += kStep) ring.release(ring.take());
     for (; u + kStep <= own; u += kStep) step(u, std::false_type());
     for (; u < end; u += kStep) step(u, std::true_type());
 
@@ -290,16 +303,19 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 // A block computes 128 rows of dk and dv. The slots hold q and dout of the queries that see them:
 // 64 of each head of the group, then the next 64 of each head. Each slot has lse and delta of its
 // queries, too. Those are not aligned to 16 bytes, so the lanes of the loading warp copy them by
-// ordinary loads, and each lane reports the slot full.
-template <int D> __global__ void __launch_bounds__(kThreads, 1)
+// ordinary loads, and each lane reports the slot full. If BEGIN is true, no queries come behind the
+// last 64 of which one sees a key of the block; a warpgroup only releases the slots of those that
+// see none of its own. Then a slot also has the queries' first keys.
+template <int D, bool BEGIN> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMap qkv,
                                   const __grid_constant__ CUtensorMap douts, const float* lse,
-                                  const float* delta, AttentionShape s) {
+                                  const float* delta, AttentionShape s, const int* begin) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ uint64_t bars[2 * kSlots + 1];
-    __shared__ float stats[kSlots * 2 * kStep];  // [kSlots][lse / ln 2, delta][kStep]
+    constexpr int kStats = BEGIN ? 3 : 2;  // lse / ln 2, delta, the bits of the first key
+    __shared__ float stats[kSlots * kStats * kStep];  // [kSlots][kStats][kStep]
     bf16* const k_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
     bf16* const v_tiles = k_tiles + kRows * D;
     bf16* const slots = v_tiles + kRows * D;  // [kSlots][q, dout][kStep][D]
@@ -307,6 +323,8 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     const int blocks = div_up(s.T, kRows), u0 = int(blockIdx.x) % blocks * kRows;
     const int first = int(blockIdx.x) / blocks * s.group;  // first head of the group
     ring.begin(32, kGroups * 4, &qkv, &douts);
+    const FirstKeys<BEGIN> first_key(begin, s, first);
+    const int t_end = BEGIN ? end_of_steps<kStep>(first_key, u0, u0 + kRows) : s.T;
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
@@ -319,17 +337,19 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
         }
         const size_t rows = row_at(s, first, lane());
         const int column = qkv_column(s, first, kQ);
-        for (int t = u0, h = 0; t < s.T;) {
+        for (int t = u0, h = 0; t < t_end;) {
             const size_t row = rows + size_t(h) * s.T + t;
-            float value[2][2];  // lse and delta of rows lane and lane + 32
+            float value[kStats][2];  // of rows lane and lane + 32
             for (int i = 0; i < 2; i++) {
                 const bool there = t + i * 32 + lane() < s.T;
                 value[0][i] = there ? lse[row + i * 32] * kLog2e : INFINITY;
                 value[1][i] = there ? delta[row + i * 32] : 0;
+                if constexpr (BEGIN)
+                    value[2][i] = __int_as_float(first_key[t + i * 32 + lane()]);
             }
             const int slot = ring.fill();
-            for (int i = 0; i < 4; i++)
-                stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
+            for (int i = 0; i < kStats * 2; i++)
+                stats[(slot * kStats + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
             mbar_arrive(ring.full(slot), lane() == 0 ? bytes_of(2 * kTile) : 0);
             if (lane() == 0) {
                 load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column + h * D,
@@ -358,7 +378,13 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     const auto step = [&](auto hides) {
         const int slot = ring.take();
         const bf16 *const q = slots + slot * 2 * kTile, *const dy = q + kTile;
-        const float *const row_lse = stats + slot * 2 * kStep, *const row_delta = row_lse + kStep;
+        const float* const row_lse = stats + slot * kStats * kStep;
+        const float* const row_delta = row_lse + kStep;
+        const int* const firsts = reinterpret_cast<const int*>(row_delta + kStep);
+        if (BEGIN && firsts[0] >= own + 64) {
+            __syncwarp();
+            return ring.release(slot);
+        }
         if constexpr (kKeep) {
             multiply_rows<D, kStep>(x, k_rows, q);
             multiply_rows<D, kStep>(ds, v_rows, dy);
@@ -369,6 +395,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(ds));
         if constexpr (hides) hide_future<true>(x, own - u_warp);
+        if (BEGIN && firsts[kStep - 1] > own) hide_past<true>(x, u_warp, firsts, 0);
         for (int n = 0; n < kStep / 8; n++) for (int e = 0; e < 4; e++) {
             const int query = n * 8 + column_of(e);
             x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[query]);
@@ -383,10 +410,10 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
         __syncwarp();  // all lanes have read lse and delta
         ring.release(slot);
     };
-    const int steps = div_up(s.T - own, kStep) * s.group;
+    const int steps = div_up(t_end - own, kStep) * s.group;
     if (group == 1)  // each head's first 64 queries are before this warpgroup's keys
         for (int i = 0; i < s.group; i++) ring.release(ring.take());
-    int i = 0;  // queries after the first 64 see all of the warpgroup's keys
+    int i = 0;  // queries after the first 64 have no key of the warpgroup behind them
     for (; i < s.group && i < steps; i++) step(std::true_type());
     for (; i < steps; i++) step(std::false_type());
 
@@ -407,34 +434,39 @@ CUtensorMap map_of(const bf16* p, const AttentionShape& s, int columns) {
     return tensor_map(p, columns, s.T, columns, kBox, kBox, s.heads / s.NH, size_t(s.T) * columns);
 }
 
-template <class F> void with_size(int HS, F f) {
-    HS == 64 ? f(std::integral_constant<int, 64>()) : f(std::integral_constant<int, 128>());
+// Calls f(D, BEGIN), as integral constants.
+template <class F> void with_size(const AttentionShape& s, const int* begin, F f) {
+    with_bool(begin, [&](auto BEGIN) {
+        s.HS == 64 ? f(std::integral_constant<int, 64>(), BEGIN)
+                   : f(std::integral_constant<int, 128>(), BEGIN);
+    });
 }
 
 }  // namespace
 
 // With a new member of Attention this does not compile: decide whether these kernels compute it.
 bool sm90_takes(const Attention& attention) {
-    const auto& [B, T, NH, NK, HS, drop, scale, begin] = attention;        // the scale is AttentionShape's
+    const auto& [B, T, NH, NK, HS, drop, scale, begin] = attention;  // AttentionShape has the scale
     return hopper() && drop.rate == 0 && (HS == 64 || HS == 128);
 }
 
-void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream) {
-    with_size(s.HS, [&](auto D) {
-        launch(attention_forward_sm90_kernel<D>, s.heads * div_up(s.T, kRows), kThreads,
-               Forward<D>::kBytes, stream, out, lse, map_of(qkv, s, s.columns), s);
+void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s,
+                  const int* begin, Stream stream) {
+    with_size(s, begin, [&](auto D, auto BEGIN) {
+        launch(attention_forward_sm90_kernel<D, BEGIN>, s.heads * div_up(s.T, kRows), kThreads,
+               Forward<D>::kBytes, stream, out, lse, map_of(qkv, s, s.columns), s, begin);
     });
 }
 
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
-                   const float* lse, const AttentionShape& s, Stream stream) {
-    with_size(s.HS, [&](auto D) {
+                   const float* lse, const AttentionShape& s, const int* begin, Stream stream) {
+    with_size(s, begin, [&](auto D, auto BEGIN) {
         const CUtensorMap of_qkv = map_of(qkv, s, s.columns), of_dout = map_of(dout, s, s.NH * D);
         const int blocks = s.heads * div_up(s.T, kRows);
-        launch(attention_backward_q_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream,
-               dqkv, delta, of_qkv, of_dout, out, lse, s);
-        launch(attention_backward_kv_sm90_kernel<D>, blocks / s.group, kThreads, kBackwardBytes<D>,
-               stream, dqkv, of_qkv, of_dout, lse, delta, s);
+        launch(attention_backward_q_sm90_kernel<D, BEGIN>, blocks, kThreads, kBackwardBytes<D>,
+               stream, dqkv, delta, of_qkv, of_dout, out, lse, s, begin);
+        launch(attention_backward_kv_sm90_kernel<D, BEGIN>, blocks / s.group, kThreads,
+               kBackwardBytes<D>, stream, dqkv, of_qkv, of_dout, lse, delta, s, begin);
     });
 }
 
