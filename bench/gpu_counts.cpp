@@ -73,6 +73,12 @@ std::vector<int> words() {              // P(k) ~ 1/k
         tokens[i] = std::min(V - 1, int(std::pow(float(V), uniform01(random4({2, kRandomData, 0, 0}, i).v[0]))) - 1);
     return tokens;
 }
+constexpr int kDocument = 100;          // tokens
+std::vector<int> first_keys() {
+    std::vector<int> first(T);
+    for (int t = 0; t < T; t++) first[size_t(t)] = t / kDocument * kDocument;
+    return first;
+}
 
 struct Operands {
     floatX *x = halves(size_t(N) * 4 * C), *y = halves(size_t(N) * 4 * C), *z = halves(size_t(N) * 4 * C);
@@ -86,6 +92,7 @@ struct Operands {
     Rates* rates = memory<Rates>(1024);
     std::vector<int> text = words();
     int* tokens = repeated(text, text.size());
+    const int* begin = repeated(first_keys(), N);
     StepState state = {1, 2, 1e-4f, 1e-4f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.3f}, N};
     StepState *step = repeated(std::vector(1, state), 1), *clipped = repeated(std::vector(1, state), 1);
 };
@@ -139,18 +146,20 @@ void add_products(Sections& all, const Operands& o) {
 
 void add_attention(Sections& all, const Operands& o, int HS, bool portable) {
     const int NH = C / HS;
-    const double statistics = kF * N * NH, products = NC * (T + 1);     // flops of one of them, half the square
+    const double statistics = kF * N * NH;
     const std::string d = " d" + std::to_string(HS) + (portable ? " sm_80" : "");
-    for (const float rate : {0.0f, 0.1f}) {
+    for (const std::string name : {"", " dropout", " documents"}) {
+        const float rate = name == " dropout" ? 0.1f : 0;
         if (portable && rate > 0) continue;                             // a Hopper has no other kernel for that
-        const Dropout drop = {rate, kRandomDropout, 0, o.step};
-        const std::string name = d + (rate > 0 ? " dropout" : "");
+        const bool whole = name != " documents";
+        const double products = NC * ((whole ? T : kDocument) + 1);     // flops of one of them, half the square
+        const Attention a = {B, T, NH, NH, HS, {rate, kRandomDropout, 0, o.step}, 0, whole ? nullptr : o.begin};
         const uint64_t blocks = portable || rate > 0 ? 16 : 8;
-        all.push_back({"attention_forward" + name, blocks, kX * NC * 4 + statistics, 2 * products, NC, [=] {
-            attention_forward(o.x, o.lse, o.y, {B, T, NH, NH, HS, drop});
+        all.push_back({"attention_forward" + d + name, blocks, kX * NC * 4 + statistics, 2 * products, NC, [=] {
+            attention_forward(o.x, o.lse, o.y, a);
         }});
-        all.push_back({"attention_backward" + name, blocks, kX * NC * 8 + statistics, 5 * products, 3 * NC, [=] {
-            attention_backward(o.x, o.dw, o.z, o.y, o.z, o.rstd, {B, T, NH, NH, HS, drop});
+        all.push_back({"attention_backward" + d + name, blocks, kX * NC * 8 + statistics, 5 * products, 3 * NC, [=] {
+            attention_backward(o.x, o.dw, o.z, o.y, o.z, o.rstd, a);
         }});
     }
     if (portable) return;
