@@ -73,7 +73,8 @@ classifier: e / total - 1~classifier~s/p\[targets.n.\] -= total;/p[targets[n]] =
 attention: output by a reciprocal~attention~s/return p.u.; }) \/ total/return p[u]; }) * (1 \/ total)/
 attention: lse in two roundings~attention~s/fma(scale, max, logarithm(total))/scale * max + logarithm(total)/
 attention: dq in blocks~attention_backward~s/add_products(0, first, t + 1, k, ds_t)/sum_of_blocks(t + 1, k, ds_t)/
-attention: a key before begin~attention~s/return attention.begin ? \(.*\) : 0;/return attention.begin ? std::max(0, \1 - 1) : 0;/
+attention: a key before begin~attention
+    s/return attention.begin ? \(.*\) : 0;/return attention.begin ? std::max(0, \1 - 1) : 0;/
 attention: dk anew for each head~attention_backward~s/dk = add_products(dk, u/dk += add_products(0, u/
 attention: argument in two roundings~attention_backward~s/fma(scale, s, -lse.row.)/scale * s - lse[row]/
 attention: delta in two roundings~attention_backward
