@@ -25,14 +25,15 @@ from llama_cpp import Llama
 
 # Of the package's converter: what is stored in rows other than transformers' own.
 def permuted(name, tensor, config):
-    if config.model_type != "llama" or not ("attn_q." in name or "attn_k." in name):
+    if config.model_type not in ("llama", "mistral") or not ("attn_q." in name or "attn_k." in name):
         return tensor
     heads = config.num_attention_heads if "attn_q." in name else config.num_key_value_heads
     return tensor.reshape(heads, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
 
 
-def check_bytes(model, path, kind):
-    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == model.config.model_type)
+def check_bytes(model, path, stored_as):
+    kind = "llama" if model.config.model_type == "mistral" else model.config.model_type
+    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
     names = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers)
     stored = {t.name: t for t in gguf.GGUFReader(path).tensors}
     compared = {"rope_freqs.weight"}
@@ -44,7 +45,7 @@ def check_bytes(model, path, kind):
         if arch == gguf.MODEL_ARCH.GPT2 and any(part in name for part in (".c_attn.w", ".c_proj.w", ".c_fc.w")):
             values = values.T
         values = numpy.ascontiguousarray(permuted(found, values, model.config))
-        type_ = gguf.GGMLQuantizationType[kind.upper()]
+        type_ = gguf.GGMLQuantizationType[stored_as.upper()]
         if values.ndim == 1 or found == "position_embd.weight":
             type_ = gguf.GGMLQuantizationType.F32
         elif type_ == gguf.GGMLQuantizationType.Q8_0 and values.shape[1] % 32:

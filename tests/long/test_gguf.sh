@@ -46,6 +46,8 @@ compare llama Mira 'f32 q8_0' --model llama $shape --kv-heads 1 --mlp-size 96
 compare untied Mira 'f32 f16' --model llama $shape --kv-heads 1 --head-size 24 --untied-head 1 --rope-theta 100000
 # Llama 3's scaling is a tensor of divisors.
 compare scaled Mira 'f32 q8_0' --model llama $shape --rope-factor 8 --rope-context 32
+# A window of the whole context, which llama.cpp has no key for.
+compare mistral Mira f32 --model mistral $shape --kv-heads 1 --window 128
 compare qwen2 Mira 'f32 q8_0' --model qwen2 $shape --kv-heads 1 --rope-theta 1000000
 compare qwen3 Mira 'f32 q8_0' --model qwen3 $shape --kv-heads 2 --head-size 40
 of=$tmp/documents
