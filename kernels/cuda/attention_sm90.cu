@@ -381,7 +381,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
         const float* const row_lse = stats + slot * kStats * kStep;
         const float* const row_delta = row_lse + kStep;
         const int* const firsts = reinterpret_cast<const int*>(row_delta + kStep);
-        if (BEGIN && firsts[0] >= own + 64) {
+        if (BEGIN && !hides && firsts[0] >= own + 64) {
             __syncwarp();
             return ring.release(slot);
         }
