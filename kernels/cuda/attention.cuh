@@ -45,11 +45,11 @@ __device__ inline size_t row_at(const AttentionShape& s, int head, int t) {
 // FirstKeys[t] is the first key that query t of head b * NH + h sees; queries after the last see as
 // it does. `begin` is Attention's, or null where BEGIN is false: then all see key 0.
 template <bool BEGIN> struct FirstKeys {
-    const int* of;
-    int last;
-    __device__ FirstKeys(const int* begin, const AttentionShape& s, int head)
-        : of(begin + row_at(s, head / s.NH, 0)), last(s.T - 1) {}
-    __device__ int operator[](int t) const { return BEGIN ? of[t < last ? t : last] : 0; }
+    const int* begin;
+    int row, last;
+    __device__ FirstKeys(const int* begin_, const AttentionShape& s, int head)
+        : begin(begin_), row(head / s.NH * s.T), last(s.T - 1) {}
+    __device__ int operator[](int t) const { return BEGIN ? begin[row + (t < last ? t : last)] : 0; }
 };
 // Returns the end of the steps of STEP queries, from query t on, in which a query sees a key before
 // u. These steps come first, because begin does not fall. Each lane looks at a step's first query.
