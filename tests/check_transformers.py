@@ -55,6 +55,8 @@ def folder(path):
 
 def make(kind, path):
     model = hugging_face.new_model(kind.split("-")[0], 3, vocab_size=317, bos_token_id=0, eos_token_id=0, **KINDS[kind])
+    if kind.endswith("-window") and not hasattr(model.config, "layer_types"):       # it gave no layer or all a window
+        hugging_face.skip(f"transformers {transformers.__version__} has no windows of single layers")
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn(p.shape) * 0.2)
