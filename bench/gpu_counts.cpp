@@ -193,7 +193,11 @@ void add_rows(Sections& all, const Operands& o) {
             residual_layernorm_forward(layernorm(o.x, o.z), o.y, o.z + N * C, d);
         }});
     }
+    const double in_documents = double(kDocument) * C;
     const Sections others = {
+        {"embedding_forward documents", 256, kX * (NC + tokens + in_documents) + 8 * N, 0, NC, [=] {
+            embedding_forward(o.x, o.tokens, o.w, o.z, {B, T, C, none, o.begin});
+        }},
         {"embedding_backward", kAll, kX * NC + kF * (2 * tokens + positions) + 4 * N, 0, NC, [=] {
             embedding_backward(o.dw, o.lse, o.x, o.tokens, T, {B, T, C}, false);
         }},

@@ -8,9 +8,9 @@
 //         Statistics and sums are fp32.
 // Writes  Activations are written with "=". Parameter gradients, which are fp32, are written with
 //         "=", or with "+=" if `accumulate` is set: then the complete sum is added once. Only
-//         embedding_backward's dwte differs. An operation changes nothing else. Arrays overlap only
-//         where "may be" says so. B, T, N, n and units may be 0: then only sums and, with "=",
-//         parameter gradients are written, as 0.
+//         embedding_backward differs. An operation changes nothing else. Arrays overlap only where
+//         "may be" says so. B, T, N, n and units may be 0: then only sums and, with "=", parameter
+//         gradients are written, as 0.
 // On one device_kind a result's bits depend on the arguments alone (docs/arithmetic.md). A backend
 // is a namespace with these operations; a test can link several.
 #include <functional>
@@ -108,10 +108,10 @@ int get_threads();
 
 // ---------------- forward
 
-// out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[t,:])
+// out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[p,:]), where p = t - begin[b,t]
 //   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (T,C), or null if there are no position
-//   embeddings. drop() is the Dropout of numbers.h; an element's index is its place in the flat
-//   array (attention has an index of its own)
+//   embeddings. begin is that of Embedding (numbers.h), drop() the Dropout of numbers.h; an
+//   element's index is its place in the flat array (attention has an index of its own)
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
                        const Embedding& embedding, Stream stream = nullptr);
 
@@ -171,7 +171,9 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream = nullp
 
 // ---------------- backward
 // dwte[tokens[b,t],:] += drop(dout[b,t,:]), one row after another, in the order of (b,t), whether
-// or not `accumulate` is set; dwpe[t,:] (+)= sum_b drop(dout[b,t,:])
+// or not `accumulate` is set; dwpe[t,:] (+)= sum_b drop(dout[b,t,:]). With begin dwpe takes rows as
+// dwte does: dwpe[t - begin[b,t],:] += drop(dout[b,t,:]), after all of it has become 0 unless
+// `accumulate` is set.
 //   dout (B,T,C); dwte (Vp,C), which already holds the head's gradient, or null: then dwpe is not
 //   written, either; dwpe (maxT,C) or null; with "=" its rows from T on become 0
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,

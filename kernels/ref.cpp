@@ -152,12 +152,12 @@ const char* device_kind() { return kDouble ? "ref64" : "cpu fma" ARITHMETIC; }
 // A token is a row of a table, and so is a position. Their sum is the start of the residual stream.
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
                        const Embedding& embedding, Stream) {
-    const auto& [B, T, C, drop] = embedding;
+    const auto& [B, T, C, drop, begin] = embedding;
     for (int n = 0; n < B * T; n++)
         for (int c = 0; c < C; c++) {
-            const size_t i = size_t(n) * C + c;
+            const size_t i = size_t(n) * C + c, position = size_t(n % T - (begin ? begin[n] : 0));
             const real token = get(wte[size_t(tokens[n]) * C + c]);
-            const real x = wpe ? token + get(wpe[size_t(n % T) * C + c]) : token;
+            const real x = wpe ? token + get(wpe[position * C + c]) : token;
             put(out[i], x * dropped(drop, i));
         }
 }
@@ -355,25 +355,29 @@ void sum_in_order(double* total, const float* x, size_t n, Stream) {
 
 // A row of a table was copied to every place where its token stands, so its gradient is the sum
 // over those places. The sum for dwte is not complete before it is added: dwte holds the head's
-// gradient and takes the rows one after another.
+// gradient and takes the rows one after another. Where positions begin anew with a document, a
+// position may be in a sequence many times, as a token may, and dwpe's sum is made as dwte's is.
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
                         const Embedding& embedding, bool accumulate, Stream) {
     if (!dwte) return;
-    const auto& [B, T, C, drop] = embedding;
+    const auto& [B, T, C, drop, begin] = embedding;
+    for (int t = 0; dwpe && t < maxT; t++)
+        for (int c = 0; c < C; c++) {
+            real sum = 0;
+            for (int b = 0; b < B && t < T && !begin; b++) {
+                const size_t i = (size_t(b) * T + t) * C + c;
+                sum = fma(get(dout[i]), dropped(drop, i), sum);
+            }
+            if (t < T || !accumulate) put_gradient(dwpe[size_t(t) * C + c], sum, accumulate);
+        }
     for (int n = 0; n < B * T; n++)
         for (int c = 0; c < C; c++) {
             const size_t i = size_t(n) * C + c;
             float& to = dwte[size_t(tokens[n]) * C + c];
             to = float(fma(get(dout[i]), dropped(drop, i), real(to)));
-        }
-    for (int t = 0; dwpe && t < maxT; t++)
-        for (int c = 0; c < C; c++) {
-            real sum = 0;
-            for (int b = 0; b < B && t < T; b++) {
-                const size_t i = (size_t(b) * T + t) * C + c;
-                sum = fma(get(dout[i]), dropped(drop, i), sum);
-            }
-            if (t < T || !accumulate) put_gradient(dwpe[size_t(t) * C + c], sum, accumulate);
+            if (!dwpe || !begin) continue;
+            float& position = dwpe[size_t(n % T - begin[n]) * C + c];
+            position = float(fma(get(dout[i]), dropped(drop, i), real(position)));
         }
 }
 

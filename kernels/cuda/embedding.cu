@@ -126,24 +126,34 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
 }  // namespace
 
 // An element of each_element is a pack of 8 channels.
-void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
-                       const Embedding& embedding, Stream stream) {
-    const auto& [B, T, C, drop] = embedding;
+template <bool BEGIN>
+static void forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
+                    const Embedding& embedding, Stream stream) {
+    const auto& [B, T, C, drop, begin] = embedding;
     CHECK(C % 8 == 0, "embedding_forward: C is %d", C);
     const size_t rows = size_t(B) * size_t(T), packs = size_t(C) / 8;
-    each_element(rows, packs, [=, T = T, C = C, drop = drop] ON_DEVICE(size_t row, size_t pack) {
+    each_element(rows, packs, [=, T = T, C = C, drop = drop, begin = begin]
+                 ON_DEVICE(size_t row, size_t pack) {
         const size_t c = pack * 8, at = row * size_t(C) + c;
         Pack8 sum = load8(wte + size_t(tokens[row]) * size_t(C) + c);
-        const Pack8 p = wpe ? load8(wpe + row % size_t(T) * size_t(C) + c) : Pack8{};
+        const auto position = [&] { return row % size_t(T) - size_t(BEGIN ? begin[row] : 0); };
+        const Pack8 p = wpe ? load8(wpe + position() * size_t(C) + c) : Pack8{};
         for (int k = 0; k < 8; k++) sum.x[k] += p.x[k];
         if (drop.rate > 0) dropout8(drop, at, &sum);
         store8(out + at, sum);
     }, stream);
 }
 
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
+                       const Embedding& embedding, Stream stream) {
+    (embedding.begin ? forward<true> : forward<false>)(out, tokens, wte, wpe, embedding, stream);
+}
+
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
                         const Embedding& embedding, bool accumulate, Stream stream) {
-    const int B = embedding.B, T = embedding.T, C = embedding.C, N = B * T;
+    const int* const begin = embedding.begin;
+    const int B = begin ? 0 : embedding.B;     // terms of a sum of dwpe
+    const int T = embedding.T, C = embedding.C, N = embedding.B * T;
     const Dropout drop = embedding.drop;
     CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
     if (!dwte) return;
@@ -166,13 +176,20 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
         if (!accumulate) to = total;
         else if (i < stride) to = to + total;
     }, stream);
-    // The work space holds places (kBuckets), keys (N), groups (N) and order (N).
+    // The work space holds places (kBuckets), keys (N), groups (N), order (N) and position_of (N).
     const size_t bytes =
-        kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + sizeof(int));
+        kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + 2 * sizeof(int));
     int* const places = static_cast<int*>(scratch(bytes, stream));
     uint64_t* const keys = reinterpret_cast<uint64_t*>(places + kBuckets);
     int2* const groups = reinterpret_cast<int2*>(keys + N);
-    int* const order = reinterpret_cast<int*>(groups + N);
+    int *const order = reinterpret_cast<int*>(groups + N), *const position_of = order + N;
+    // dwpe takes rows as dwte does, with positions in place of tokens.
+    if (dwpe && begin) {
+        each_element(1, size_t(N), [=] ON_DEVICE(size_t, size_t row) {
+            position_of[row] = int(row) % T - begin[row];
+        }, stream);
+        embedding_backward(dwpe, nullptr, dout, position_of, maxT, embedding, true, stream);
+    }
     launch(count_kernel, 1, kBuckets, 0, stream, places, tokens, N);
     // Puts (token, row) into its bucket, at any free place.
     // Afterwards places[i] is the end of bucket i.

@@ -92,6 +92,9 @@ struct Attention {
 struct Embedding {
     int B, T, C;            // sequences, positions of each, channels
     Dropout drop = {};      // of the sum; the element's index is its place in (B,T,C)
+    // (B,T): where in its sequence each token's document begins. The position of token n is
+    // n % T - begin[n], which is 0 or more; null: n % T
+    const int* begin = nullptr;
 };
 
 // The order in which terms are added. kBalanced: a balanced binary tree, for terms that are sums

@@ -210,7 +210,7 @@ struct Mask {                   // a Dropout; its state is null at rate 0
 };
 // An Attention with a dropout of both sides.
 struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; Tensor* begin = nullptr; };
-struct Tokens { int B, T, C; Mask& mask; };          // an Embedding
+struct Tokens { int B, T, C; Mask& mask; Tensor* begin = nullptr; };      // an Embedding
 // A LayerNorm with arrays of both sides.
 struct Norm { int N, C; Tensor *inp, *out, *mean, *rstd, *weight, *bias; float eps; };
 struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // an array of arrays
@@ -232,8 +232,8 @@ inline Attention pick(Side side, Heads& h) {
     return a;
 }
 inline Embedding pick(Side side, Tokens& tokens) {
-    const Embedding e = {tokens.B, tokens.T, tokens.C, pick(side, tokens.mask)};
-    [[maybe_unused]] const auto& [B, T, C, drop] = e;
+    const Embedding e = {tokens.B, tokens.T, tokens.C, pick(side, tokens.mask), pick(side, tokens.begin)};
+    [[maybe_unused]] const auto& [B, T, C, drop, begin] = e;
     return e;
 }
 struct NormOfSide {

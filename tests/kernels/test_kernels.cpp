@@ -227,20 +227,59 @@ struct Rows { int B, T, C; };
 static const Rows kEmbeddings[] = {{1, 1, 8}, {2, 40, 8}, {3, 17, 24}, {2, 65, 136}, {5, 13, 768}};
 static int vocabulary(const Rows& s) { return s.C == 8 ? 1900 : 65; }  // more tokens than any table a kernel may have
 
-TEST(embedding_forward) {
+// What a query sees: the last `window` keys up to its own, in its document, which has 1 to 2 document - 1 tokens, or
+// `document` if that is negative; 0: no such limit.
+struct Sight { int window, document; };
+static const Sight kSights[] = {{1, 0},   {20, 0},  {0, 20},  {0, -192}, {64, 0},
+                                {130, 0}, {45, 60}, {0, -64}, {0, 1}};
+// Returns the first key that each query sees    (B,T)
+static std::vector<float> first_keys(const Sight& sight, int B, int T) {
+    std::vector<float> first, lengths;
+    for (int b = 0; b < B; b++) {
+        lengths = integers(size_t(T), 1, std::max(1, 2 * sight.document - 1));
+        int document = 0, next = sight.document ? 0 : T + 1;
+        for (int t = 0, i = 0; t < T; t++) {
+            if (t == next) document = t;
+            if (t == next) next += sight.document < 0 ? -sight.document : int(lengths[size_t(i++)]);
+            first.push_back(float(std::max(document, sight.window ? t + 1 - sight.window : 0)));
+        }
+    }
+    return first;
+}
+
+// Calls test(s, V, rate, sight) for each size and each kind of documents; null: positions do not begin anew.
+static const Sight kDocuments[] = {{0, 0}, {0, 1}, {0, -7}, {0, 10}, {5, 0}};
+template <class F> static void each_embedding(const F& test) {
     for (const Rows& s : kEmbeddings)
         for (const float rate : kRates) {
-            const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
-            const int V = vocabulary(s);
-            Mask mask(rate);
-            Tokens sizes = {s.B, s.T, s.C, mask};
-            Case c(format("embedding_forward B=%d T=%d C=%d dropout=%g", s.B, s.T, s.C, rate));
-            Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
-            Tensor &wte = c.random(size_t(V + 15) * C), &wpe = c.random(size_t(s.T) * C);
-            RUN(c, embedding_forward, out, tokens, wte, wpe, sizes);
-            c.near(out, 2);  // k: one add and one division
-            if (rate == 0) c.same(out);
+            test(s, vocabulary(s), rate, nullptr);
+            for (const Sight& sight : kDocuments) test(s, vocabulary(s), rate, &sight);
         }
+}
+static std::string text_of(const char* op, const Rows& s, float rate, const Sight* sight) {
+    const std::string text = format("%s B=%d T=%d C=%d dropout=%g", op, s.B, s.T, s.C, rate);
+    return text + (sight ? format(" documents %td", sight - kDocuments) : "");
+}
+
+TEST(embedding_forward) {
+    std::vector<char> bits;
+    each_embedding([&](const Rows& s, int V, float rate, const Sight* sight) {
+        const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
+        Mask mask(rate);
+        Tokens sizes = {s.B, s.T, s.C, mask};
+        Case c(text_of("embedding_forward", s, rate, sight));
+        Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
+        Tensor &wte = c.random(size_t(V + 15) * C), &wpe = c.random(size_t(s.T) * C);
+        if (sight) sizes.begin = &c.in(kInt, first_keys(*sight, s.B, s.T));
+        RUN(c, embedding_forward, out, tokens, wte, wpe, sizes);
+        c.near(out, 2);  // k: one add and one division
+        if (rate == 0) c.same(out);
+        if (sight != kDocuments) return;
+        bits = out.bits;                    // each sequence is one document
+        sizes.begin = nullptr;
+        RUN(c, embedding_forward, out, tokens, wte, wpe, sizes);
+        EXPECT(out.bits == bits, "%s: other bits than without begin", c.what.c_str());
+    });
 }
 
 // With "+=" the sum is complete, and rounded, before it is added: the result is, bit for bit, what was there + what "="
@@ -262,31 +301,40 @@ static void expect_one_add(const Case& c, const std::vector<Tensor*>& sums, cons
         }
 }
 
-static void embedding_backward_case(const Rows& s, int V, float rate, bool one_token) {
+static void embedding_backward_case(const Rows& s, int V, float rate, bool one_token, const Sight* sight = nullptr) {
     const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
     const int maxT = s.T + (one_token ? 0 : 3);
     Mask mask(rate);
     Tokens sizes = {s.B, s.T, s.C, mask};
-    Case c(format("embedding_backward B=%d T=%d C=%d V=%d dropout=%g one_token=%d", s.B, s.T, s.C, V, rate, one_token));
+    Case c(text_of("embedding_backward", s, rate, sight) + format(" V=%d one_token=%d", V, one_token));
     c.once = N > 1000;
     Tensor &dwte = c.inout(kFloat, normal(size_t(V + 15) * C)), &dwpe = c.out(kFloat, size_t(maxT) * C);
     Tensor& dout = c.random(N * C);
     Tensor& tokens = c.in(kInt, one_token ? std::vector<float>(N, float(V - 1)) : tokens_of(N, V));
-    expect_one_add(c, {&dwpe}, [&](bool accumulate) {
+    if (sight) sizes.begin = &c.in(kInt, first_keys(*sight, s.B, s.T));
+    const auto run = [&](bool accumulate) {
         RUN(c, embedding_backward, dwte, dwpe, dout, tokens, maxT, sizes, accumulate);
+        const double rows = double(sight ? N : size_t(s.B));
         c.near(dwte, 4 + root(double(N)));  // k: up to N terms, and the division
-        c.near(dwpe, 4 + root(s.B));        // k: B terms, and the division
-        if (rate == 0) c.same(dwte);        // the order of the additions is given
-    });
+        c.near(dwpe, 4 + root(rows));       // k: B terms, with begin up to N, and the division
+        if (rate > 0) return;
+        c.same(dwte);                       // the order of the additions is given
+        if (sight) c.same(dwpe);
+    };
+    if (!sight) return expect_one_add(c, {&dwpe}, run);
+    run(false);
+    dwpe.starts_as(normal(dwpe.start.size()));
+    run(true);
 }
 TEST(embedding_backward) {
-    for (const Rows& s : kEmbeddings)
-        for (const float rate : kRates)
-            for (const bool one_token : {false, true}) embedding_backward_case(s, vocabulary(s), rate, one_token);
+    each_embedding([](const Rows& s, int V, float rate, const Sight* sight) {
+        for (const bool one_token : {false, true}) embedding_backward_case(s, V, rate, one_token, sight);
+    });
     // More rows than the CUDA backend's count_kernel takes in one turn. One token in 31, 32 and 33 rows: the backend
     // adds fewer than 32 rows of a token in another way.
-    embedding_backward_case({7, 1300, 8}, 1900, 0, false);
-    for (const int T : {31, 32, 33}) embedding_backward_case({1, T, 8}, 1, 0, true);
+    for (const Sight* sight : {(const Sight*)nullptr, &kDocuments[3]})
+        embedding_backward_case({7, 1300, 8}, 1900, 0, false, sight);
+    for (const int T : {31, 32, 33}) embedding_backward_case({1, T, 8}, 1, 0, true, &kDocuments[1]);
 }
 
 struct NormSize { int N, C; };
@@ -595,26 +643,6 @@ static const AttentionCase kAttentions[] = {
 // Every other case has a scale of its own, 1.5 / sqrt(HS).
 static float scale_in(const AttentionCase& s) {
     return (&s - kAttentions) % 2 ? 1.5f / std::sqrt(float(s.HS)) : 0.0f;
-}
-
-// What a query sees: the last `window` keys up to its own, in its document, which has 1 to 2 document - 1 tokens, or
-// `document` if that is negative; 0: no such limit.
-struct Sight { int window, document; };
-static const Sight kSights[] = {{1, 0},   {20, 0},  {0, 20},  {0, -192}, {64, 0},
-                                {130, 0}, {45, 60}, {0, -64}, {0, 1}};
-// Returns the first key that each query sees    (B,T)
-static std::vector<float> first_keys(const Sight& sight, int B, int T) {
-    std::vector<float> first, lengths;
-    for (int b = 0; b < B; b++) {
-        lengths = integers(size_t(T), 1, std::max(1, 2 * sight.document - 1));
-        int document = 0, next = sight.document ? 0 : T + 1;
-        for (int t = 0, i = 0; t < T; t++) {
-            if (t == next) document = t;
-            if (t == next) next += sight.document < 0 ? -sight.document : int(lengths[size_t(i++)]);
-            first.push_back(float(std::max(document, sight.window ? t + 1 - sight.window : 0)));
-        }
-    }
-    return first;
 }
 
 // Checks what forward computes, or what backward computes of that: where a query sees all earlier keys, and by one of
@@ -1037,7 +1065,6 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     const size_t none = 0;
     Mask mask(rate), no_mask(0);
     Heads heads = {B, T, NH, NK, HS, mask}, nothing = {1, 0, NH, NK, HS, no_mask};
-    Tokens sizes = {B, T, C, mask};
     Case c("");
     Tensor &x = c.out(kX, 600), &y = c.out(kX, 600), &z = c.out(kX, 600), &u = c.out(kFloat, 600),
            &v = c.out(kFloat, 600), &tokens = c.in(kInt, std::vector<float>(8, 1e9f)), &rates = c.in(kFloat, {1, 1, 0});
@@ -1045,6 +1072,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
         return c.inout(kFloat, accumulate ? normal(size_t(n)) : std::vector<float>(size_t(n), kNaN));
     };
     Tensor &matrix = gradient(C * C), &row = gradient(C), &shift = gradient(C);
+    Tokens sizes = {B, T, C, mask, less ? &tokens : nullptr};
     Tensor *mean = less ? nullptr : &u, *bias = less ? nullptr : &z, *dbias = less ? nullptr : &shift;
     Norm norm = {0, C, &x, &y, mean, &v, &z, bias, 1e-5f};
     const auto expect = [&](const char* op, std::vector<const Tensor*> written) {

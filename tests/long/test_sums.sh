@@ -68,6 +68,9 @@ residual: in two roundings~residual
     s/fma(get(branch.i.), dropped(drop, i), get(inp.i.))/get(inp[i]) + get(branch[i]) * dropped(drop, i)/
 embedding: in two roundings~embedding
     s/float(fma(get(dout.i.), dropped(drop, i), real(to)))/to + float(get(dout[i]) * dropped(drop, i))/
+embedding: positions from the start of the sequence~embedding_forward~s/n % T - (begin ? begin.n. : 0)/n % T/
+embedding: dwpe in two roundings~embedding_backward
+    s/float(fma(get(dout.i.), dropped(drop, i), real(position)))/position + float(get(dout[i]) * dropped(drop, i))/
 classifier: by a reciprocal~classifier~s/p.j. \/ total/p[j] * (1 \/ total)/
 classifier: e / total - 1~classifier~s/p\[targets.n.\] -= total;/p[targets[n]] = (p[targets[n]] \/ total - 1) * total;/
 attention: output by a reciprocal~attention~s/return p.u.; }) \/ total/return p[u]; }) * (1 \/ total)/

@@ -178,15 +178,19 @@ TEST(differences_embedding) {
     const int B = 2, T = 3, C = 8, V = 5, maxT = 4;
     const int tokens[B * T] = {4, 0, 4, 4, 2, 0};
     Floats wte = values(V * C), wpe = values(maxT * C), dout = values(B * T * C), out(B * T * C);
-    Floats dwte(V * C, 0), dwpe(maxT * C, NAN);
-    const Embedding embedding = {.B = B, .T = T, .C = C, .drop = kDrop};
-    const auto loss = [&] {
-        embedding_forward(out.data(), tokens, wte.data(), wpe.data(), embedding);
-        return weighted(dout, out);
-    };
-    embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens, maxT, embedding, false);
-    check_gradient("dwte", wte, dwte, loss);
-    check_gradient("dwpe", wpe, dwpe, loss);
+    Floats dwte(V * C), dwpe(maxT * C, NAN);
+    const int documents[B * T] = {0, 0, 2, 0, 1, 1};
+    for (const int* begin : {(const int*)nullptr, documents}) {
+        const Embedding embedding = {.B = B, .T = T, .C = C, .drop = kDrop, .begin = begin};
+        const auto loss = [&] {
+            embedding_forward(out.data(), tokens, wte.data(), wpe.data(), embedding);
+            return weighted(dout, out);
+        };
+        std::fill(dwte.begin(), dwte.end(), 0.0f);
+        embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens, maxT, embedding, false);
+        check_gradient("dwte", wte, dwte, loss);
+        check_gradient("dwpe", wpe, dwpe, loss);
+    }
 }
 
 // As the models use them: x goes on as the residual stream and into a LayerNorm, or an RMSNorm, branch joins through
