@@ -20,7 +20,7 @@ struct Trainer {
     Trained arena;                      // where the trained tensors lie in each array
     Ddp ddp;                            // owns the trained weights
     Model model;
-    int* batches;                       // (micro-batches, 2, B, T)  tokens, then targets
+    int* batches;                       // (micro-batches, 3, B, T)  tokens, targets, Pass::begin
     PassResult *results, *host_results; // (micro-batches + 1)  the last one's loss is the norm
     StepState *states, *host_states;    // (2)  for even and odd steps
     Executor executor;                  // runs a step as kernels or as a CUDA graph
@@ -35,8 +35,10 @@ size_t batch_tokens(const Trainer* t) {
 // A rank computes the micro-batches [first_batch, first_batch + own_micro_batches) of each step.
 int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }
 int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }
-int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
-int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
+enum Part { kTokens, kTargets, kBegin };
+int* batch(const Trainer* t, int i, Part part) {
+    return t->batches + size_t(i * 3 + part) * batch_tokens(t);
+}
 // A step's values. The copy of the other parity may still be read when the next step begins.
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
@@ -68,7 +70,7 @@ void allocate(Trainer* t, Init* init) {
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute,
                  t->ddp.weights, /*training=*/true, t->arena, frozen, {o.loss, o.hyper});
     t->model.documents = t->data.vocabulary.documents;
-    t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
+    t->batches = static_cast<int*>(host_alloc(n * 3 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = device<PassResult>(n + 1, "results");
     t->host_results = static_cast<PassResult*>(host_alloc((n + 1) * sizeof(PassResult), "results"));
     t->at.sums.resize(size_t(optimizer->sums));
@@ -161,16 +163,13 @@ void set_step_state(Trainer* t) {
 }
 
 void load_batches(Trainer* t) {
-    for (int i = 0; i < own_micro_batches(t); i++) {
-        const BatchLoader::Batch& batch = t->loader->next();
-        std::ranges::copy(batch.tokens, tokens(t, i));
-        std::ranges::copy(batch.targets, targets(t, i));
-    }
+    for (int i = 0; i < own_micro_batches(t); i++) t->loader->next().copy(batch(t, i, kTokens));
 }
 
 Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t),
-                 .micro_batch = uint32_t(first_batch(t) + i), .samples = t->loader->samples(i)};
+                 .micro_batch = uint32_t(first_batch(t) + i), .samples = t->loader->samples(i),
+                 .begin = t->data.train.apart ? batch(t, i, kBegin) : nullptr};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
     // The first forward waits for each block's weights, which the step before has updated. The
     // last backward says which gradients are final, so that their reduction begins.
@@ -187,8 +186,8 @@ void enqueue_step(Trainer* t) {
     copy_to_device(state(t), host_state(t), sizeof(StepState), kMain);
     for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
-        model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i),
-                               targets(t, i));
+        model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i,
+                               batch(t, i, kTokens), batch(t, i, kTargets));
         ddp_sum_replicas(ddp, i, state(t));     // if i was its replica's last: what the tree allows
     }
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets

@@ -89,7 +89,7 @@ void plan(Model* m, Layout& place) {
 Attention attention_of(const Model* m, const Pass& pass, int l) {
     const int NH = m->shape.NH;
     return {.B = pass.B, .T = pass.T, .NH = NH, .NK = NH, .HS = m->shape.C / NH,
-            .drop = dropout(m, pass, 4 * l + kAttention)};
+            .drop = dropout(m, pass, 4 * l + kAttention), .begin = pass.begin};
 }
 
 // Returns the norm, of which the arrays are set, with its weights and sizes for this pass.
@@ -110,7 +110,8 @@ LayerNorm norm_before(Model* m, const Pass& pass, int l) {
 }
 
 Embedding embedding_of(const Model* m, const Pass& pass) {
-    return {.B = pass.B, .T = pass.T, .C = m->shape.C, .drop = dropout(m, pass, kEmbedding)};
+    return {.B = pass.B, .T = pass.T, .C = m->shape.C, .drop = dropout(m, pass, kEmbedding),
+            .begin = pass.begin};
 }
 
 // ----------------------------------------------------------------------------------------- forward

@@ -100,5 +100,6 @@ inline const ModelInfo gpt2_info = {
         return format("%d layers x %d heads x %d channels", c.L, c.NH, c.C);
     },
     .head_size = [](const Shape& c) { return c.C / c.NH; },
+    .documents = true,
     .recompute = 3,
 };

@@ -159,20 +159,22 @@ void swiglu_backward(floatX* gateup, const floatX* dout, int N, int F) {
 
 // --------------------------------------------------------------------------------------- attention
 
-// Returns the settings of layer l. A pass that is no longer than the window needs no first keys.
+// Returns the settings of layer l. In a pass that is no longer than the window it hides no key.
 static Attention attention_of(const Model* m, const Pass& pass, int l, const LlamaShared& shared) {
     const LlamaSizes c(m->shape);
-    const bool cuts = l >= c.from && pass.first + pass.T > c.W;
+    const bool cuts = c.W > 0 && l >= c.from && pass.first + pass.T > c.W;
     return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS, .scale = shared.scale,
-            .begin = cuts ? shared.begin : nullptr};
+            .begin = cuts ? shared.begin : pass.begin};
 }
 
 void llama_begin(const Model* m, const Pass& pass, const LlamaShared& shared) {
     if (!shared.begin) return;
-    int *const begin = shared.begin, T = pass.T, before = pass.first + 1 - LlamaSizes(m->shape).W;
+    const int T = pass.T, before = pass.first + 1 - LlamaSizes(m->shape).W;
+    const int* const documents = pass.begin;
+    int* const begin = shared.begin;
     each_element(pass.B, T, [=] ON_DEVICE(size_t b, size_t t) {
-        const int key = before + int(t);
-        begin[b * T + t] = key > 0 ? key : 0;
+        const int first = documents ? documents[b * T + t] : 0, key = before + int(t);
+        begin[b * T + t] = key > first ? key : first;
     }, nullptr);
 }
 

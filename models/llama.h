@@ -1,7 +1,7 @@
 // llama.h -- the declaration of the Llama family (Touvron et al. 2023). Keep this file open while
 // reading llama.cpp. Mistral's attention may have a window: a token sees itself and W - 1 tokens
 // before. Qwen2 also has biases for q, k and v. Qwen3 also has an RMSNorm of each head of q and k.
-// Of Qwen's layers the first ones may do without the window.
+// --window-from says which layers of a Qwen have the window.
 //
 //     x = embed[token]
 //     x = x + o(attention(rotate(qkv(rms(x)))))        L times
@@ -106,6 +106,7 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .flops_per_token = llama_flops,
         .text = llama_text,
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
+        .documents = true,
         .recompute = recompute,
         .test_shape = kKind.bias     ? "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 "
                                        "rope-high 3 rope-context 64 window 5 window-from 1"

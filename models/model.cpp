@@ -74,6 +74,7 @@ static void place_arrays(Model* m) {
     place(m->loss, 1);
     place(m->tokens, N);
     place(m->targets, N);
+    place(m->begin, N);
     if (m->training) place(m->dhidden, N * m->shape.C);
     place(m->loss_memory, kLosses[loss_row(m->chosen_loss.name)].memory * m->chunk);
     if (m->trained.freezes()) {
@@ -189,12 +190,15 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
     }
 }
 
-static const floatX* forward(Model* m, const Pass& pass, const int* tokens, const int* targets) {
+// Moves tokens, targets and pass->begin to the device, and computes the hidden states.
+static const floatX* forward(Model* m, Pass* caller, const int* tokens, const int* targets) {
+    Pass& pass = *caller;
     const size_t bytes = pass.N() * sizeof(int);
     CHECK(pass.B <= m->B && pass.T <= m->T, "%d sequences of %d tokens, room for %d of %d", pass.B,
           pass.T, m->B, m->T);
     copy_to_device(m->tokens, tokens, bytes);
     if (targets) copy_to_device(m->targets, targets, bytes);
+    if (pass.begin) copy_to_device(m->begin, std::exchange(pass.begin, m->begin), bytes);
     return m->kind->forward(m, pass);
 }
 
@@ -229,7 +233,7 @@ void model_forward_backward(Model* m, const Pass& caller, PassResult* result, co
         check(trained(first), trained(last));
         caller.ready(trained(first), trained(last));
     };
-    const floatX* const hidden = forward(m, pass, tokens, targets);
+    const floatX* const hidden = forward(m, &pass, tokens, targets);
     // All weights have arrived, so the last step's update, which reads the gradients, has ended.
     if (!caller.accumulate) each_checked(*m, 0, all, [](auto... range) { poison(range...); });
     head(m, pass, hidden, m->dhidden);
@@ -239,9 +243,10 @@ void model_forward_backward(Model* m, const Pass& caller, PassResult* result, co
     m->checked |= !caller.accumulate;
 }
 
-double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses) {
-    const Pass pass = {.B = B, .T = T};
-    head(m, pass, forward(m, pass, tokens, targets), nullptr);
+double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses,
+                  const int* begin) {
+    Pass pass = {.B = B, .T = T, .begin = begin};
+    head(m, pass, forward(m, &pass, tokens, targets), nullptr);
     sum_in_order(m->loss, m->losses, pass.N());
     double loss;
     copy_to_host(&loss, m->loss, sizeof loss);
@@ -253,8 +258,8 @@ double model_loss(Model* m, const int* tokens, const int* targets, int B, int T,
 
 void model_generate_step(Model* m, void* cache, const int* tokens, int first, int n,
                          float* logits) {
-    const Pass pass = {.B = 1, .T = n, .cache = cache, .first = first};
-    const floatX* const hidden = forward(m, pass, tokens, nullptr);
+    Pass pass = {.B = 1, .T = n, .cache = cache, .first = first};
+    const floatX* const hidden = forward(m, &pass, tokens, nullptr);
     logits_of(m, hidden + size_t(n - 1) * m->shape.C, nullptr, nullptr, 1, false);
     std::vector<floatX> row(m->shape.V);
     copy_to_host(row.data(), m->logits, row.size() * sizeof(floatX));

@@ -28,6 +28,9 @@ struct Pass {
     // (B) numbers of the training samples, in host memory whose address stays the same from step to
     // step; null: other tokens.
     const uint64_t* samples = nullptr;
+    // (B,T) where in its sequence each token's document begins; null: a sequence is one document.
+    // The caller's is in host memory, which stays as `samples` does. A model gets device memory.
+    const int* begin = nullptr;
     void* cache = nullptr;              // generation: of positions before `first`; B is 1
     int first = 0;                      // position of the first token
     double* measures = nullptr;         // where the model writes ModelInfo::measures; null: nowhere
@@ -116,7 +119,7 @@ struct Model {
     double* loss = nullptr;             // (1)  sum of the losses, in order
     ChosenLoss chosen_loss = {};        // what training minimises
     float* loss_memory = nullptr;       // (LossInfo::memory,chunk)
-    int *tokens = nullptr, *targets = nullptr;      // (N)
+    int *tokens = nullptr, *targets = nullptr, *begin = nullptr;    // (N)
     floatX* dhidden = nullptr;          // (N,C)
     void* memory = nullptr;             // the allocation that holds all arrays
     size_t memory_bytes = 0;
@@ -171,7 +174,9 @@ void model_set_gradients(Model* m, float* grads);
 void model_forward_backward(Model* m, const Pass& pass, PassResult* result, const int* tokens,
                             const int* targets);
 // Returns the sum of the losses (nats) of B*T tokens. losses: null, or host memory for each, (B,T).
-double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses);
+// begin: as in Pass.
+double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses,
+                  const int* begin = nullptr);
 
 // ---- linear layers, for all models: linear.cpp. If the matrix has a pair (Trained), the product
 // has a second term, and only the pair gets gradients.

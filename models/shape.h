@@ -106,6 +106,7 @@ struct ModelInfo {
     std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
     // Returns the head size of attention; null: the model has no attention.
     int (*head_size)(const Shape& shape) = nullptr;
+    bool documents = false;         // the model keeps documents apart: it computes by Pass::begin
     int recompute = 0;              // the highest level of --recompute that saves memory
     std::vector<Measure> measures = {};
     // Options for the tests of all models, written as in a preset: "mlp-size 24". The tests set 2

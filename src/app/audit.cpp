@@ -56,7 +56,8 @@ void audit_step(Model* model, Ddp* ddp, const BatchLoader& loader, const StepSta
         const int number = r * ddp->micro_batches;
         const BatchLoader::Batch batch = loader.micro_batch(uint64_t(current_step()), number);
         const Pass pass = {.B = model->B, .T = model->T, .state = state,
-                           .micro_batch = uint32_t(number), .samples = batch.samples.data()};
+                           .micro_batch = uint32_t(number), .samples = batch.samples.data(),
+                           .begin = batch.begins()};
         // A gradient that backward does not write stays 0. The next step names it.
         device_zero(grads, n * sizeof(float));
         model_forward_backward(model, pass, result, batch.tokens.data(), batch.targets.data());

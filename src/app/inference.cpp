@@ -39,13 +39,14 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     const uint64_t T = data.val.T, begin = i * B;
     const uint64_t n = std::min<uint64_t>(B, data.val.samples - begin);
     Score sums;
-    std::vector<int> tokens(n * T), targets(n * T);
+    std::vector<int> tokens(n * T), targets(n * T), documents(n * T);
     std::vector<float> losses(n * T);
     std::vector<double> given(n * T);
     for (uint64_t b = 0; b < n; b++)
         data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size,
-                        &given[b * T]);
-    sums.nats = model_loss(model, tokens.data(), targets.data(), n, T, losses.data());
+                        &given[b * T], &documents[b * T]);
+    sums.nats = model_loss(model, tokens.data(), targets.data(), n, T, losses.data(),
+                           data.val.apart ? documents.data() : nullptr);
     for (size_t k = 0; k < n * T; k++) {
         const size_t bytes = data.vocabulary.text(targets[k]).size();
         sums.bytes += bytes * given[k];

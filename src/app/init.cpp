@@ -109,7 +109,7 @@ DataOptions data_options(const Options& o, const Init& init) {
         {"--special-tokens=", o.special_tokens ? "on" : ""},
         {"--frozen-by=", o.lora ? "--lora" : ""}};
     DataOptions d = {.init = init.texts, .cache = o.dry_run ? "" : o.out_dir, .seq_len = o.shape.T,
-                     .evaluates = o.command != "train" || o.eval_every > 0};
+                     .rows = o.rows, .evaluates = o.command != "train" || o.eval_every > 0};
     for (const auto& [option, value] : given)
         if (!value.empty()) d.prep.push_back(option + value);
     if (o.skip_bad_lines && !d.prep.empty())

@@ -27,15 +27,19 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     }
 }
 
-void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size, double* given) const {
+void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size, double* given,
+                     int* begin) const {
     CHECK(i < samples, "sample %lu of %lu", i, samples);
     const size_t k = std::ranges::upper_bound(first, i) - first.begin() - 1;
     const Shard& s = shards[k];
     const uint64_t at = (i - first[k]) * (T - overlap);
     std::vector<int> tokens(T + 1, int(kUntrained));
     s.read(at, std::min(tokens.size(), s.tokens - at), tokens.data(), vocab_size);
-    for (int t = 0; t < T; t++) {
+    for (int t = 0, first = 0; t < T; t++) {
         inputs[t] = tokens[t] & INT32_MAX;
+        if (apart && (apart->start_at(inputs[t]) || (t > 0 && apart->start_behind(inputs[t - 1]))))
+            first = t;
+        if (begin) begin[t] = first;
         targets[t] = at && t < overlap ? -1 : std::max(tokens[t + 1], -1);
         if (given) given[t] = std::prev(s.given.upper_bound(s.begin + at + t + 1))->second;
     }
@@ -242,5 +246,12 @@ static std::string find_folder(const DataOptions& o, Comm* comm) {
 Data open_data(const DataOptions& o, Comm* comm) {
     Data data = read_data(find_folder(o, comm), o.seq_len);
     require_samples(data, o.evaluates);
+    if (o.rows == "join") return data;
+    const DocumentTokens between = data.vocabulary.documents;
+    if (between.begin < 0 && between.end < 0)
+        die(kExitUsage,
+            "--rows: got %s, but the tokenizer has no token between documents; take --rows join",
+            o.rows.c_str());
+    data.train.apart = data.val.apart = between;
     return data;
 }

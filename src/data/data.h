@@ -12,13 +12,17 @@
 // characters of a single text, of the tokens of token files, or the documents that begin in the
 // last tenth of the bytes, at least one.
 //
+// With --rows masked the tokens between documents decide, too, which tokens belong together.
+//
 // Each conversation (tools/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores
 // targets of -1.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,16 +65,18 @@ struct Dataset {
     std::vector<uint64_t> sources = {};
     int T = 0;                          // tokens per sample
     int overlap = 0;                    // tokens that a sample shares with the one before
+    std::optional<DocumentTokens> apart = {};   // --rows masked: the tokens between documents
     uint64_t samples = 0, tokens = 0;
     std::string path = {};              // as the user gave it; "": there is no such dataset
     std::string hash = {};              // identifies the tokens; hexadecimal
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
     // Copies the T inputs and T targets of sample i < samples. Targets that the sample before has,
-    // or that lie behind the shard, are -1. given: gets Shard::given of each target. Thread-safe.
-    // kExitBadContent: a bad token, a short file.
-    void sample(uint64_t i, int* inputs, int* targets, int vocab_size,
-                double* given = nullptr) const;
+    // or that lie behind the shard, are -1. given: gets Shard::given of each target. begin: gets
+    // where in the sample each input's document begins. Thread-safe. kExitBadContent: a bad token,
+    // a short file.
+    void sample(uint64_t i, int* inputs, int* targets, int vocab_size, double* given = nullptr,
+                int* begin = nullptr) const;
     // Returns how many of sample i's targets are not -1.
     uint64_t trained(uint64_t i, int vocab_size) const;
     // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most`
@@ -99,6 +105,7 @@ struct DataOptions {
     // A folder for prepared texts if the user has no cache. It may be "".
     std::string cache;
     int seq_len = 0;                        // T
+    std::string rows = "join";              // --rows
     bool evaluates = true;                  // false: the validation part may be empty
 };
 
@@ -181,8 +188,14 @@ struct Sampler {
 // Returns this rank's batches, and prepares those of the next step in another thread.
 struct BatchLoader {
     struct Batch {
-        std::vector<int> tokens, targets;                       // (B,T)
+        // (B,T). begin: where in its sample each token's document begins; --rows join: empty.
+        std::vector<int> tokens, targets, begin;
         std::vector<uint64_t> samples;                          // (B)  their numbers
+        void copy(int* to) const {                              // (3,B,T)
+            for (const auto* part : {&tokens, &targets, &begin})
+                to = std::copy(part->begin(), part->end(), to);
+        }
+        const int* begins() const { return begin.empty() ? nullptr : begin.data(); }
     };
     // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must
     // outlive the loader.

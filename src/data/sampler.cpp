@@ -32,10 +32,12 @@ BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_
 
 BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const {
     const size_t B = sampler.B, T = data.T;
-    Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T), {}};
+    Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T), {}, {}};
+    if (data.apart) batch.begin.resize(B * T);
     for (size_t b = 0; b < B; b++) {
         const uint64_t i = batch.samples.emplace_back(sampler.index(step, k, b));
-        data.sample(i, &batch.tokens[b * T], &batch.targets[b * T], vocab_size);
+        data.sample(i, &batch.tokens[b * T], &batch.targets[b * T], vocab_size, nullptr,
+                    data.apart ? &batch.begin[b * T] : nullptr);
     }
     return batch;
 }

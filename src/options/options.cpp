@@ -172,6 +172,9 @@ std::vector<Option> option_table(Options* o) {
          "bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json", &o->tokenizer},
         {"chat-template", "auto|chatml|llama3",
          "of conversations in --data; auto: that of --init, else chatml", &o->chat_template},
+        {"rows", "join|masked",
+         "join: documents follow one another, and a token sees those before its own; masked: it sees its own "
+         "alone", &o->rows},
         {"sampler", choice_of("sampler").names, choice_of("sampler").help.c_str(), &o->sampler},
     });
     add("Optimisation", {
@@ -452,6 +455,8 @@ void resolve_options(Options* o, bool gpu) {
     if (o->is_given("recompute") && o->recompute > model->recompute)
         refuse_option(*o, "recompute",
                       format("at most %d with --model %s", model->recompute, model->name));
+    if (o->rows != "join" && !model->documents)
+        refuse_option(*o, "rows", format("join with --model %s", model->name));
     if (contains(set_by_preset, "warmup-steps"))
         o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     each_hyper([&](const Choice& choice, const std::string& row, const Hyper& h) {
@@ -515,15 +520,16 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     for (size_t i = 0; i < own.size(); i++) {
         const std::string &name = own[i].name, key = replaced(name, '-', '_');
         const Json value = object.find(key);
-        if (!value || contains(kLocal, name)) continue;
+        if (contains(kLocal, name)) continue;
         const bool text = value.kind() == Json::string;
         // set_option refuses a text that is not set, such as --data "".
-        const bool unset = value.text() == value_text(before[i]);
-        if (text != own[i].is_text() || !(unset || set_option(before[i], value.text())))
+        const bool unset = !value || value.text() == value_text(before[i]);
+        if (value && (text != own[i].is_text() || !(unset || set_option(before[i], value.text()))))
             die_content(path + ": " + key, json_shown(value), wanted(own[i]));
+        // A run of an older version has the default of an option that its config lacks.
         const std::string got = value_text(own[i]), had = value_text(before[i]);
         if (!options->is_given(name) || got == "auto") {
-            if (set_option(own[i], had)) options->saved.push_back(name);
+            if (value && set_option(own[i], had)) options->saved.push_back(name);
         } else if (options->command == "train" && got != had) {
             const std::string both =
                 "--" + name + ": got " + shown(got) + ", the run has " + shown(had);

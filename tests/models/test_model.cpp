@@ -56,7 +56,17 @@ struct Fixture : Trial {
             if (of_pass[i].weight) sum += double(of_pass[i].weight(model.shape)) * last.measures[i] * model.B * model.T;
         return sum;
     }
-    double loss() { return model_loss(&model, tokens.data(), targets.data(), model.B, model.T, nullptr); }
+    double loss() {
+        return model_loss(&model, tokens.data(), targets.data(), model.B, model.T, nullptr, begins());
+    }
+    // Sequence b then has documents of b + 1, b + 3, b + 5, ... tokens, if the model keeps them apart.
+    void add_documents(const ModelInfo& info) {
+        for (int b = 0; info.documents && b < model.B; b++)
+            for (int t = 0, first = 0, n = b + 1; t < model.T; t++) {
+                if (t == first + n) first = t, n += 2;
+                begin.push_back(first);
+            }
+    }
 };
 
 // Each loss of the list, with options that make every term matter.
@@ -238,9 +248,10 @@ EACH_MODEL(an_unwritten_gradient_is_named) {
 // Models with dropout are tested with it, too: its masks are the same in every pass of a step. Padding rows have no
 // gradient, and tensors are ready from the table's end to its start. One row has no target.
 TEST(gradient_of_every_tensor) {
-    const auto compare = [](const ModelInfo& info, const Shape& shape, const ChosenLoss& loss) {
-        const Row row(format("%s, dropout %g", loss.name.c_str(), double(shape.dropout)));
+    const auto compare = [](const ModelInfo& info, const Shape& shape, const ChosenLoss& loss, bool documents) {
+        const Row row(format("%s, dropout %g, documents %d", loss.name.c_str(), double(shape.dropout), documents));
         Fixture f(info, shape, 2, 11, 0, loss);
+        if (documents) f.add_documents(info);
         f.targets[3] = -1;
         const Arena& arena = f.model.arena;
         int next = int(arena.tensors.size());
@@ -273,14 +284,50 @@ TEST(gradient_of_every_tensor) {
         }
     };
     each_model([&](const ModelInfo& info, Shape shape) {
-        for (const ChosenLoss& loss : each_loss()) compare(info, shape, loss);
-        shape.dropout = 0.2f;
-        if (!info.dropouts.empty()) compare(info, shape, {});
+        for (const ChosenLoss& loss : each_loss()) compare(info, shape, loss, false);
+        if (!info.dropouts.empty()) shape.dropout = 0.2f;
+        if (info.documents || !info.dropouts.empty()) compare(info, shape, {}, true);
     });
+}
+
+// Documents side by side in a row give the losses and the gradients of each by itself.
+EACH_MODEL(documents_are_as_if_alone) {
+    if (!info.documents) return;
+    const int B = 2, T = 12;
+    Fixture f(info, shape, B, T), alone(info, shape, 1, T);
+    f.add_documents(info);
+    const std::vector<int> begin = f.begin, all = f.tokens;
+    std::vector<float> losses(size_t(B * T)), again(losses), one(size_t(T), 0.0f);
+    model_loss(&f.model, f.tokens.data(), f.targets.data(), B, T, losses.data(), f.begins());
+    for (int n = 0, length; n < B * T; n += length) {
+        length = int(std::ranges::count(std::span(begin).subspan(size_t(n), size_t(T - n % T)), n % T));
+        model_loss(&alone.model, &all[size_t(n)], &f.targets[size_t(n)], 1, length, one.data());
+        for (int t = 0; t < length; t++) {
+            const double got = double(losses[size_t(n + t)]), want = double(one[size_t(t)]);
+            EXPECT(std::fabs(got - want) <= (kExact ? 1e-5 : 2e-2) * (1 + want), "token %d + %d: got %g, want %g", n, t,
+                   got, want);
+        }
+        // Another token here changes no loss of another document, not by a bit.
+        f.tokens[size_t(n)] = (all[size_t(n)] + 1) % shape.V;
+        model_loss(&f.model, f.tokens.data(), f.targets.data(), B, T, again.data(), f.begins());
+        for (int k = 0; k < B * T; k++)
+            EXPECT((k >= n && k < n + length) || again[size_t(k)] == losses[size_t(k)], "token %d changes loss %d", n, k);
+        EXPECT(again[size_t(n)] != losses[size_t(n)], "token %d changes nothing", n);
+        f.tokens = all;
+    }
+    // A row that is one document is what null says.
+    f.begin.assign(size_t(B * T), 0);
+    const double zeros = f.backward();
+    const std::vector<float> grads = f.grads.host();
+    f.begin.clear();
+    const double null = f.backward();
+    EXPECT(std::fabs(zeros / null - 1) < 1e-6, "got %.9g, want %.9g", zeros, null);
+    expect_close(grads, f.grads.host(), kExact ? 1e-5 : 2e-2, "gradients");
 }
 
 EACH_MODEL(accumulate_adds_the_same_sum) {
     Fixture f(info, shape, 2, 12);
+    f.add_documents(info);
     f.backward();
     const std::vector<float> once = f.grads.host();
     f.backward(true);
@@ -298,10 +345,12 @@ EACH_MODEL(recompute_gives_the_same_bits) {
     shape.L = 3;
     if (!info.dropouts.empty()) shape.dropout = 0.1f;
     Fixture kept(info, shape, 2, 12);
+    kept.add_documents(info);
     const double loss = kept.backward();
     size_t bytes = kept.model.memory_bytes;
     for (int level = 1; level <= 3; level++) {
         Fixture f(info, shape, 2, 12, level);
+        f.add_documents(info);
         EXPECT(f.backward() == loss && same_bits(f.grads.host(), kept.grads.host()),
                "--recompute %d gives other bits", level);
         EXPECT((f.model.memory_bytes < bytes) == (level <= info.recompute), "--recompute %d: %zu bytes after %zu",

@@ -44,7 +44,7 @@ struct Trial {
     Device<float> grads{weights.n};
     Device<PassResult> result{1};
     Model model;
-    std::vector<int> tokens, targets;
+    std::vector<int> tokens, targets, begin;        // begin: Pass::begin; empty: null
 
     Trial(const ModelInfo& info, const Shape& shape, int B, int T, const std::vector<float>& w, int recompute = 0,
           const Trained& adapters = {}, floatX* frozen = nullptr, const ChosenLoss& loss = {}, bool training = true)
@@ -64,9 +64,11 @@ struct Trial {
         }
     }
     ~Trial() { model_destroy(&model); }
+    const int* begins() const { return begin.empty() ? nullptr : begin.data(); }
     PassResult backward(Pass pass = {}) {
         pass.B = model.B;
         pass.T = model.T;
+        pass.begin = begins();
         model_forward_backward(&model, pass, result.at, tokens.data(), targets.data());
         PassResult got;
         copy_to_host(&got, result.at, sizeof got);

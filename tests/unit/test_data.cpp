@@ -111,6 +111,30 @@ TEST(samples_of_one_text) {
     expect_error(kExitOther, "sample 22 of 22", [&] { data.train.sample(22, x, y, 257); });
 }
 
+// Where in its sample each token's document begins: at the token before a document, or behind the one behind it.
+TEST(documents_of_samples) {
+    const Folder f;
+    Dataset d = open_whole(f.add("a.bin", raw({7, 7, 1, 2, 7, 3, 4, 5, 8, 6, 7, 1, 8, 8, 2, 7, 3})), Tokenizer(), 8);
+    struct Case { DocumentTokens between; std::vector<std::vector<int>> want; };
+    for (const Case& c : {Case{{7, -1}, {{0, 1, 1, 1, 4, 4, 4, 4}, {0, 0, 2, 2, 2, 2, 2, 7}}},
+                          Case{{7, 8}, {{0, 1, 1, 1, 4, 4, 4, 4}, {0, 0, 2, 2, 2, 2, 2, 7}}},
+                          Case{{-1, 8}, {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 1, 1, 1, 1, 5, 6, 6}}}}) {
+        d.apart = c.between;
+        BatchLoader loader(d, {[](const Sampler&, uint64_t i) { return i; }, d.sources, 3, 2, 1, 1}, 9, 0, 1, 0);
+        const BatchLoader::Batch& batch = loader.next();
+        for (size_t i = 0; i < 2; i++) {
+            std::vector<int> x(8), y(8), begin(8, -1);
+            d.sample(i, x.data(), y.data(), 9, nullptr, begin.data());
+            EXPECT_EQ(begin, c.want[i]);
+            EXPECT(std::equal(begin.begin(), begin.end(), &batch.begin[i * 8]), "sample %zu of a batch", i);
+        }
+        std::vector<int> all(48, -1);
+        batch.copy(all.data());
+        EXPECT(std::equal(all.begin(), all.begin() + 16, batch.tokens.begin()) && all[16] == batch.targets[0] &&
+                   std::equal(all.begin() + 32, all.end(), batch.begins()), "the copy");
+    }
+}
+
 TEST(samples_of_many_shards) {
     const Folder f;
     std::vector<std::vector<int>> shards;

@@ -83,7 +83,8 @@ const Sample samples[] = {
     {"seq-len", "1k", "1000"}, {"vocab-size", "1000"}, {"dropout", "0.25"}, {"init", "gpt2/"}, {"samples", "3"},
     {"task", "arc.jsonl"}, {"perplexity", ""}, {"stride", "16"}, {"lora", "16"}, {"lora-alpha", "24"},
     {"lora-targets", "c_attn"}, {"data", "a b.txt"}, {"val-data", "v.txt"}, {"tokenizer", "bpe:512"},
-    {"skip-bad-lines", "3"}, {"special-tokens", ""}, {"sampler", "torch"}, {"chat-template", "llama3"},
+    {"skip-bad-lines", "3"}, {"special-tokens", ""}, {"rows", "masked"}, {"sampler", "torch"},
+    {"chat-template", "llama3"},
     {"steps", "2M", "2000000"}, {"batch-size", "7"}, {"total-batch-size", "512k", "512000"}, {"replicas", "4"},
     {"optimizer", "adamw"}, {"lr", "1.5e-3", "0.0015"}, {"schedule", "wsd"}, {"loss", "z-loss"},
     {"warmup-steps", "1e3", "1000"}, {"final-lr-frac", "0.05"}, {"beta1", "0.8"}, {"beta2", "0.999"},
@@ -353,6 +354,15 @@ TEST(models_and_optimizers) {
     EXPECT_EQ(resolve_line("").hyper.at("beta2"), 0.99);
 }
 
+TEST(a_model_keeps_documents_apart_or_not) {
+    for (const ModelInfo* info : all_models())
+        for (const char* rows : {"join", "masked"}) {
+            const std::string line = format("--model %s --rows %s", info->name, rows);
+            if (info->documents || rows == std::string("join")) EXPECT_EQ(resolve_line(line).rows, rows);
+            else refused(line, format("--rows: got masked, want join with --model %s", info->name));
+        }
+}
+
 // A level of --recompute that a model does not have is refused. A run of an older version may have it.
 TEST(recompute_of_a_model) {
     for (const ModelInfo* info : all_models())
@@ -467,9 +477,18 @@ TEST(resume_with_other_options) {
                  "--resume: runs/a/config.json: --batch-size: got 4, the run has 2, --seed: got 8, the run has 7; "
                  "a resume keeps what the run has", [&] { resume("--seed 8 --batch-size 4"); });
     for (const char* line : {"--layers 5", "--heads 2", "--channels 256", "--seq-len 128", "--vocab-size 7",
-                             "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--batch-size 1",
+                             "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--rows masked", "--batch-size 1",
                              "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16", "--preset small"})
         expect_error(kExitUsage, "the run has", [&] { resume(line); });
+    // What the config of an older version lacks has its default.
+    std::string older = json;
+    for (const char* key : {"\"rows\"", "\"loss\""}) {
+        const size_t at = older.find(key);
+        older.erase(at, older.find('\n', at) + 1 - at);
+    }
+    EXPECT(resumed("--rows join --loss cross-entropy", older).changed.empty(), "the default is fine");
+    expect_error(kExitUsage, "--rows: got masked, the run has join", [&] { resumed("--rows masked", older); });
+    EXPECT_EQ(resumed("--loss z-loss", older).changed, Words{"--loss: got z-loss, the run has cross-entropy"});
     const Options longer = resume("--steps 200 --lr 1e-3 --eval-every 5");
     EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 && longer.warmup_steps == 10);
     EXPECT_EQ(longer.changed, Words{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"});
