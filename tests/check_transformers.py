@@ -9,9 +9,14 @@
                                                   FOLDER/tokens.npy, text for it; exit 77: transformers has no such kind
     check_transformers.py loss FOLDER DATA LOSS   transformers' loss over the windows of a file of tokens, or of the
                                                   last tenth of a text, is LOSS
+    check_transformers.py documents FILE          writes documents of odd lengths: 8 windows of 32 tokens, if a byte is a
+                                                  token and 256 stands in front of each
+    check_transformers.py steps FOLDER DATA RUN   float64 and AdamW on all windows of DATA at once, each document in them
+                                                  by itself, give the losses and norms of RUN's metrics.jsonl
     check_transformers.py same FOLDER OTHER       both have the same tensors, bit for bit
 """
 
+import json
 import os
 
 import numpy
@@ -19,6 +24,7 @@ import numpy
 import hugging_face
 import torch
 import transformers
+from torch.nn.functional import cross_entropy
 
 T = 33
 LLAMA = dict(hidden_size=56, num_attention_heads=7, num_hidden_layers=3, max_position_embeddings=T,
@@ -74,10 +80,31 @@ def loss(path, data, ours):
     return hugging_face.near(hugging_face.losses(hugging_face.load(path), torch.tensor(ids)).mean().item(), ours, 2e-5)
 
 
+def documents(path):
+    lengths = [3, 20, 40, 32, 2, 33, 64, 31, 32]                # 8 * 32 + 1 together
+    text = open("README.md", encoding="utf-8").read().encode("ascii", "replace").decode()
+    with open(path, "w") as out:
+        for n in lengths:
+            out.write(json.dumps({"text": text[n:2 * n - 1].replace("\n", " ")}) + "\n")
+
+
+def steps(path, data, run):
+    ids = [token for line in open(data) for token in [256, *json.loads(line)["text"].encode()]]
+    assert len(ids) == 8 * 32 + 1, len(ids)
+    model = hugging_face.load(path).double()
+    starts = sorted({n for n, token in enumerate(ids[:-1]) if token == 256} | set(range(0, len(ids), 32)))
+    pieces = [torch.tensor([ids[a:b + 1]]) for a, b in zip(starts, starts[1:])]
+
+    def loss_of():
+        return sum(cross_entropy(model(x[:, :-1]).logits[0], x[0, 1:], reduction="sum") for x in pieces) / (len(ids) - 1)
+
+    return hugging_face.same_steps(run, model.parameters(), loss_of, 1e-4)
+
+
 def same(path, other):
     one, two = (hugging_face.load(f).state_dict() for f in (path, other))
     assert one.keys() == two.keys()
     return all(torch.equal(x, two[name]) for name, x in one.items())
 
 
-hugging_face.run({"folder": folder, "make": make, "loss": loss, "same": same})
+hugging_face.run({"folder": folder, "make": make, "loss": loss, "documents": documents, "steps": steps, "same": same})

@@ -49,4 +49,22 @@ for kind in llama mistral qwen2 qwen3 qwen2-window qwen3-window; do
     control() { ! $their same "$theirs" "$trained"; }
     check "which is another model" control
 done
+
+# Documents that do not see each other: what transformers makes of each by itself. 5 steps take all of the text each.
+$their documents "$tmp/documents.jsonl"
+for model in gpt2 'mistral --kv-heads 1 --window 9'; do
+    kind=${model%% *}
+    sizes="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --dtype fp32 --sample-every 0 --eval-every 0"
+    check "train $kind" $train --model $model $sizes --total-batch-size 128 --steps 20 --lr 1e-2 --save-every 20 \
+        --data "$tmp/documents.jsonl" --val-data "$tmp/documents.jsonl" --out-dir "$tmp/first-$kind"
+    first=$tmp/first-$kind/ckpt/step_00000020
+    for rows in masked join; do
+        check "five steps of $kind, --rows $rows" $train --init "$first" --rows $rows --data "$tmp/documents.jsonl" \
+            --val-data "$tmp/documents.jsonl" --batch-size 2 --total-batch-size 256 --steps 5 --dtype fp32 --lr 1e-3 \
+            --schedule constant --warmup-steps 0 --sample-every 0 --eval-every 0 --out-dir "$tmp/$rows-$kind"
+    done
+    check "which are those of transformers" $their steps "$first" "$tmp/documents.jsonl" "$tmp/masked-$kind"
+    joined() { ! $their steps "$first" "$tmp/documents.jsonl" "$tmp/join-$kind"; }
+    check "and not those of joined documents" joined
+done
 summary
