@@ -49,9 +49,11 @@ bool due(const Trainer* t, int64_t n) {
 
 // ---- set up
 
-// Opens the data, whose vocabulary completes the shape of the model.
+// Opens the data, whose vocabulary completes the shape of the model, and which decide --rows auto.
 void read_data(Trainer* t, const Init& init) {
+    std::string& rows = t->options.rows;
     t->data = open_data(data_options(t->options, init), t->comm);
+    if (rows == "auto") rows = t->data.train.rows ? "documents" : "join";
     set_vocabulary(&t->options.shape, t->data.vocab_size);
     t->arena = trained_of(t->options);
 }

@@ -622,6 +622,7 @@ int answer(const Words& words) {
         Words given;
         read_options({{"--data", "X", "", &o.data}, {"--val-data", "X", "", &o.val_data},
                       {"--tokenizer", "X", "", &o.tokenizer}, {"--chat-template", "X", "", &o.chat_template},
+                      {"--rows", "X", "", &o.rows},
                       {"--init-path", "X", "", &o.init_path}, {"--init-weights", "X", "", &o.init_weights},
                       {"--init-vocab", "N", "", &o.init_vocab}, {"--vocab-size", "N", "", &o.vocab_size},
                       {"--prompt", "X", "", &o.prompt}, {"--cache", "X", "", &o.cache},

@@ -100,6 +100,7 @@ DataOptions data_options(const Options& o, const Init& init) {
         {"--data=", o.data},
         {"--val-data=", o.val_data},
         {"--tokenizer=", chosen || o.is_given("tokenizer") ? o.tokenizer : ""},
+        {"--rows=", o.data.empty() && o.rows != "documents" ? "" : o.rows},
         {"--chat-template=", o.chat_template == "auto" ? "" : o.chat_template},
         {"--init-path=", init.folder.empty() ? "" : path_join(init.saved, "tokenizer.json")},
         {"--init-weights=", init.first ? init.weights : ""},

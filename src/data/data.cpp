@@ -17,7 +17,7 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     for (size_t i = 0; i < n; i++) {
         uint64_t raw = 0;
         std::memcpy(&raw, &bytes[i * width], width);
-        const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
+        const uint64_t token = masked ? raw & ~uint64_t(kUntrained | kBegins) : raw;
         if (token >= uint64_t(vocab_size))
             die(kExitBadContent,
                 "data: %s: token %lu (byte %lu): got %lu, want less than %d, the vocabulary; is it the "
@@ -27,26 +27,86 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     }
 }
 
+// The table is numbers of 8 bytes: how many files of the user, rows and pieces, the tokens in all
+// pieces, the first piece of each row, the number of pieces, the pieces, and the first row of each
+// file. A piece is the number of its first token in the part << Piece::kBits | its tokens.
+constexpr uint64_t kNumber = sizeof(uint64_t);
+
+void Dataset::open_rows(const std::string& path) {
+    uint64_t head[4];
+    rows = std::make_shared<InputFile>(path, "data");
+    rows->read(0, head, sizeof head);
+    const auto [files, count, all_pieces, in_pieces] = head;
+    const uint64_t has = rows->size / kNumber;
+    if (double(files) + count + all_pieces + 5 != has)      // as doubles, which do not wrap
+        die_content("data: " + path, with_commas(has) + " numbers", "those that it counts");
+    sources.resize(files);
+    rows->read((has - files) * kNumber, sources.data(), files * kNumber);
+    sources.push_back(samples = count);
+    first = {0};
+    for (const Shard& s : shards) first.push_back(first.back() + s.tokens);
+    padding = 1 - in_pieces / (double(samples) * T);
+}
+
+std::vector<Piece> Dataset::pieces(uint64_t i) const {
+    CHECK(i < samples, "sample %lu of %lu", i, samples);
+    const auto shard = [&](uint64_t n) -> size_t {
+        return std::ranges::upper_bound(first, n) - first.begin() - 1;
+    };
+    if (!rows) {
+        const size_t k = shard(i);
+        return {{&shards[k], (i - first[k]) * (T - overlap), uint64_t(T)}};
+    }
+    const auto damaged = [&] {
+        die_content("data: " + rows->path, format("a damaged row %lu", i),
+                    "what build/prep wrote; build/prep --empty-cache, and start again");
+    };
+    uint64_t bounds[2];
+    rows->read((4 + i) * kNumber, bounds, sizeof bounds);
+    const uint64_t count = bounds[1] - bounds[0];
+    if (count > uint64_t(T)) damaged();
+    std::vector<uint64_t> packed(count);
+    rows->read((5 + samples + bounds[0]) * kNumber, packed.data(), count * kNumber);
+    std::vector<Piece> all;
+    uint64_t sum = 0;
+    for (const uint64_t piece : packed) {
+        const uint64_t at = piece >> Piece::kBits, n = piece % (1 << Piece::kBits);
+        const size_t k = shard(at);
+        sum += n;
+        if (k >= shards.size() || n > first[k + 1] - at || sum > uint64_t(T)) damaged();
+        all.push_back({&shards[k], at - first[k], n});
+    }
+    return all;
+}
+
 void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size, double* given,
                      int* begin) const {
-    CHECK(i < samples, "sample %lu of %lu", i, samples);
-    const size_t k = std::ranges::upper_bound(first, i) - first.begin() - 1;
-    const Shard& s = shards[k];
-    const uint64_t at = (i - first[k]) * (T - overlap);
-    std::vector<int> tokens(T + 1, int(kUntrained));
-    s.read(at, std::min(tokens.size(), s.tokens - at), tokens.data(), vocab_size);
-    for (int t = 0, first = 0; t < T; t++) {
-        inputs[t] = tokens[t] & INT32_MAX;
-        if (apart && (apart->start_at(inputs[t]) || (t > 0 && apart->start_behind(inputs[t - 1]))))
-            first = t;
-        if (begin) begin[t] = first;
-        targets[t] = at && t < overlap ? -1 : std::max(tokens[t + 1], -1);
-        if (given) given[t] = std::prev(s.given.upper_bound(s.begin + at + t + 1))->second;
+    int t = 0;
+    for (const auto& [s, at, n] : pieces(i)) {
+        std::vector<int> tokens(n + 1, int(kUntrained));
+        s->read(at, std::min(tokens.size(), s->tokens - at), tokens.data(), vocab_size);
+        for (int j = 0, start = t; j < int(n); j++, t++) {
+            inputs[t] = tokens[j] & (kBegins - 1);
+            if (apart &&
+                (apart->start_at(inputs[t]) || (j > 0 && apart->start_behind(inputs[t - 1]))))
+                start = t;
+            const bool trained = !(at && j < overlap) && tokens[j + 1] >= 0;
+            targets[t] = trained ? tokens[j + 1] & (kBegins - 1) : -1;
+            if (begin) begin[t] = start;
+            if (given) given[t] = std::prev(s->given.upper_bound(s->begin + at + j + 1))->second;
+        }
+    }
+    for (; t < T; t++) {                // padding: each place is a document of its own
+        inputs[t] = 0;
+        targets[t] = -1;
+        if (begin) begin[t] = t;
     }
 }
 
 uint64_t Dataset::trained(uint64_t i, int vocab_size) const {
-    if (!shards[0].masked) return T;
+    uint64_t n = 0;
+    for (const auto& [s, at, tokens] : pieces(i)) n += std::min(tokens, s->tokens - 1 - at);
+    if (!shards[0].masked) return n;
     std::vector<int> inputs(T), targets(T);
     sample(i, inputs.data(), targets.data(), vocab_size);
     return std::ranges::count_if(targets, [](int t) { return t >= 0; });
@@ -162,6 +222,7 @@ static Dataset read_dataset(const Json& json, const std::string& folder, int T, 
     }
     d.first.push_back(d.samples);
     d.sources.push_back(d.samples);
+    if (json.find("rows")) d.open_rows(path_join(folder, json.get_string("rows", what)));
     return d;
 }
 
@@ -246,7 +307,9 @@ static std::string find_folder(const DataOptions& o, Comm* comm) {
 Data open_data(const DataOptions& o, Comm* comm) {
     Data data = read_data(find_folder(o, comm), o.seq_len);
     require_samples(data, o.evaluates);
-    if (o.rows == "join") return data;
+    if (data.train.rows || data.val.rows)
+        data.train.apart = data.val.apart = DocumentTokens{};
+    if (o.rows != "masked") return data;
     const DocumentTokens between = data.vocabulary.documents;
     if (between.begin < 0 && between.end < 0)
         die(kExitUsage,

@@ -16,6 +16,9 @@
 //
 // Each conversation (tools/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores
 // targets of -1.
+//
+// With --rows documents a sample is a row of whole documents, or conversations, which build/prep has
+// packed, and of padding: token 0 without a target.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -35,6 +38,8 @@ struct InputFile;                       // src/base/file.h
 
 // A 4-byte token with this bit set is not trained on: as a target it counts as -1.
 constexpr uint32_t kUntrained = 1u << 31;
+// So is one with this bit, too: a conversation begins with it, and may share a row with others.
+constexpr uint32_t kBegins = 1u << 30;
 
 // Consecutive tokens in a file, which stays open while a run reads it.
 struct Shard {
@@ -44,28 +49,42 @@ struct Shard {
     uint64_t begin = 0, tokens = 0;     // number of the first token in the file; how many tokens
     // crc is file->checksum(0, every) at the start. every 0: it is a file of the cache.
     uint64_t every = 0, crc = 0;
-    bool masked = false;                // some tokens have the bit kUntrained
+    bool masked = false;                // some tokens have the bits kUntrained and kBegins
     // From token KEY of the file on: how many bytes of the text as given a byte of a token's text
     // stands for. Tokens have the text after NFC.
     std::map<uint64_t, double> given = {{0, 1}};
     // The tokens of the file at which a file that the user gave begins; the first is `begin`.
     std::vector<uint64_t> sources = {0};
 
-    // Reads tokens [first, first + n) of the shard, with their bit kUntrained. Any thread may call
+    // Reads tokens [first, first + n) of the shard, with these bits. Any thread may call
     // it. kExitBadContent if a token is not below vocab_size.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
 
+// Consecutive tokens of a shard, which are a sample or a part of it.
+struct Piece {
+    const Shard* shard;
+    uint64_t first, tokens;             // the number of the first in the shard; how many
+    static constexpr int kBits = 24;    // of `tokens` in a table of rows
+};
+
 struct Dataset {
     std::vector<Shard> shards = {};
-    // The number of each shard's first sample, and at the end the number of samples.
+    // The number of each shard's first sample, or of its first token if rows are packed, and at the
+    // end the number of samples, or tokens.
     std::vector<uint64_t> first = {};
-    // The same of the files that the user gave. A sample of joined texts is of the file in which
-    // its inputs end.
+    // The first sample of each file that the user gave, and at the end the number of samples. A
+    // sample of joined texts is of the file in which its inputs end.
     std::vector<uint64_t> sources = {};
     int T = 0;                          // tokens per sample
     int overlap = 0;                    // tokens that a sample shares with the one before
-    std::optional<DocumentTokens> apart = {};   // --rows masked: the tokens between documents
+    // A token sees its own document alone: --rows masked, with the tokens between documents, and
+    // --rows documents, where the table has them.
+    std::optional<DocumentTokens> apart = {};
+    // --rows documents: the table of rows (docs/data.md). padding: the share of places in them
+    // that have no token.
+    std::shared_ptr<InputFile> rows = {};
+    double padding = 0;
     uint64_t samples = 0, tokens = 0;
     std::string path = {};              // as the user gave it; "": there is no such dataset
     std::string hash = {};              // identifies the tokens; hexadecimal
@@ -79,6 +98,10 @@ struct Dataset {
                 int* begin = nullptr) const;
     // Returns how many of sample i's targets are not -1.
     uint64_t trained(uint64_t i, int vocab_size) const;
+    // Opens the table of rows of T tokens, and so packs the samples. kExitBadContent.
+    void open_rows(const std::string& path);
+    // Returns what sample i < samples has. kExitBadContent: the table is damaged.
+    std::vector<Piece> pieces(uint64_t i) const;
     // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most`
     // is 0.
     uint64_t batches(int B, int64_t most) const;

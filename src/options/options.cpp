@@ -172,9 +172,10 @@ std::vector<Option> option_table(Options* o) {
          "bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json", &o->tokenizer},
         {"chat-template", "auto|chatml|llama3",
          "of conversations in --data; auto: that of --init, else chatml", &o->chat_template},
-        {"rows", "join|masked",
-         "join: documents follow one another, and a token sees those before its own; masked: it sees its own "
-         "alone", &o->rows},
+        {"rows", "auto|join|masked|documents",
+         "join: documents follow one another, and a token sees those before its own; masked: it "
+         "sees its own alone; documents: so, and rows have whole ones, and padding; auto: documents "
+         "for conversations, else join", &o->rows},
         {"sampler", choice_of("sampler").names, choice_of("sampler").help.c_str(), &o->sampler},
     });
     add("Optimisation", {
@@ -455,6 +456,7 @@ void resolve_options(Options* o, bool gpu) {
     if (o->is_given("recompute") && o->recompute > model->recompute)
         refuse_option(*o, "recompute",
                       format("at most %d with --model %s", model->recompute, model->name));
+    if (o->rows == "auto" && !model->documents) o->rows = "join";
     if (o->rows != "join" && !model->documents)
         refuse_option(*o, "rows", format("join with --model %s", model->name));
     if (contains(set_by_preset, "warmup-steps"))
@@ -515,6 +517,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     Words refused;
     options->changed.clear();
     options->before = std::make_shared<Options>();
+    options->before->rows = "join";         // what a run did before there was --rows
     const std::vector<Option> own = option_table(options),
                               before = option_table(options->before.get());
     for (size_t i = 0; i < own.size(); i++) {
@@ -529,7 +532,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
         // A run of an older version has the default of an option that its config lacks.
         const std::string got = value_text(own[i]), had = value_text(before[i]);
         if (!options->is_given(name) || got == "auto") {
-            if (value && set_option(own[i], had)) options->saved.push_back(name);
+            if (set_option(own[i], had) && value) options->saved.push_back(name);
         } else if (options->command == "train" && got != had) {
             const std::string both =
                 "--" + name + ": got " + shown(got) + ", the run has " + shown(had);

@@ -25,7 +25,7 @@ struct Options {
     // The vocabulary of the published model that the preset is named after; 0: none, or --init.
     int vocabulary = 0;
     std::string task;                   // path of a file with questions
-    std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep", rows = "join";
+    std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep", rows = "auto";
     int skip_bad_lines = 0;
     bool special_tokens = false;
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;

@@ -73,6 +73,7 @@ static void write_facts(Reporter* r, int64_t step) {
         .add("data_hash", r->data->train.hash)
         .add("params", count_parameters(r->info->tensors(o.shape)))
         .add("tokens_per_step", o.total_batch_size);
+    if (r->data->train.rows) facts.add("padding", r->data->train.padding);
     const std::string options = options_to_json(o);
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
     write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);

@@ -311,10 +311,11 @@ void encoder(std::string_view in) {
 }
 const Tokenizer bytes_as_tokens = tokenizer_byte();
 void samples_of(const Dataset& d) {
-    int x[4], y[4];
+    int x[4], y[4], begin[4];
     double given[4];
-    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257, given);  // the first ones, then fewer
-    if (d.samples) d.sample(d.samples - 1, x, y, 50257, given);
+    const auto read = [&](uint64_t i) { d.sample(i, x, y, 50257, given, begin); };
+    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) read(i);    // the first ones, then fewer
+    if (d.samples) read(d.samples - 1);
 }
 void shard(const char* name) {
     const Shard one = open_token_file(file(name));
@@ -331,7 +332,7 @@ void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate&
     std::string note;
     if (!source.is_masked()) encode_text(text, tokenizer, &made, &tokens, nothing);
     else if (chat.form || source.format == Format::pairs)
-        encode_conversations(&text, tokenizer, chat, T, &made, &tokens, &note, nothing);
+        encode_conversations(&text, tokenizer, chat, T, T % 2, &made, &tokens, &note, nothing);
 }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {
@@ -350,10 +351,14 @@ void jinja(std::string_view in) {
     const Jinja read(in, "chat_template", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
     for (size_t count = 0; count <= turns.size(); count++) text_of(read.render(turns, count, count % 2 == 0));
 }
-// The manifest.json that the trainer reads, a zero byte, bytes.bin.
+const std::string kShard =
+    R"({"vocab_size":1,"description":"a","train":{"path":"a","hash":"b","shards":[{"file":"tokens.bin","width":2,)"
+    R"("offset":0,"begin":0,"tokens":12,"every":0,"crc32c":0,"masked":false,"sources":[0])";
+// The manifest.json that the trainer reads, a zero byte, and what bytes.bin and rows.bin have.
 void data(std::string_view in) {
     file("./manifest.json", next_word(&in, '\0'));
-    file("./bytes.bin", in), file("./tokens.bin", "some tokens of two bytes"), file("./tokenizer.json", "{}");
+    for (const char* name : {"./bytes.bin", "./rows.bin"}) file(name, in);
+    file("./tokens.bin", "some tokens of two bytes"), file("./tokenizer.json", "{}");
     const Data data = read_data(".", 4);
     for (const Dataset* part : {&data.train, &data.val}) samples_of(*part);
 }
@@ -689,11 +694,11 @@ const std::vector<Target>& targets() {
          [](auto) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }, 16, kRoom,
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
         {"data", "data json unicode", data, 16, kRoom,
-         {"{\"vocab_size\":1,\"description\":\"a\",\"train\":{\"path\":\"a\",\"hash\":\"b\",\"shards\":[{\"file\":"
-          "\"tokens.bin\",\"width\":2,\"offset\":0,\"begin\":0,\"tokens\":12,\"every\":0,\"crc32c\":0,\"masked\":"
-          "false}]},\"vocabulary\":{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"begin\":0,\"end\":0,\"untrained\":[],"
-          "\"config\":{},\"chats\":false,\"bytes\":\"bytes.bin\",\"files\":[\"tokenizer.json\"]},"
-          "\"start\":[0]}" + std::string("\0\1\0\0\0x", 6)}},
+         {kShard + R"(}]},"vocabulary":{"name":"byte","tokens":1,"ends":[0],"begin":0,"end":0,"untrained":[],)"
+          R"("config":{},"chats":false,"bytes":"bytes.bin","files":["tokenizer.json"]},"start":[0]})" +
+              std::string("\0\1\0\0\0x", 6),
+          kShard + R"(}],"rows":"rows.bin"}})" + '\0' +
+              bytes_of(std::array<uint64_t, 9>{1, 1, 2, 4, 0, 2, 5 << 24 | 3, 9 << 24 | 1, 0})}},
         {"chat", "chat jinja text token_files tokenizer json unicode", chat, 64, kRoom,
          {"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"
           "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"Yo\"}]}]}\n"

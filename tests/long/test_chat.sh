@@ -36,11 +36,13 @@ done
 sed -i 's/"answer": "0/"answer": "1/' "$tmp/cases/chatml/cases.jsonl"
 expect "a wrong mask is noticed" 1 'FAIL as_transformers' env LOCKSTEP_CHAT="$tmp/cases/chatml" $same_as_transformers
 
-# All conversations are one step, so that their order is no matter.
-check "five steps" $train --init "$base" --data "$tmp/chat.jsonl" --val-data "$tmp/chat.jsonl" --steps 5 --dtype fp32 \
-    --batch-size 4 --total-batch-size 16384 --sample-every 0 --eval-every 0 --save-every 0 --schedule constant \
-    --warmup-steps 0 --lr 1e-3 --out-dir "$tmp/steps"
-check "torch's losses and norms" $chat steps "$base" "$tmp/chat.jsonl" "$tmp/steps"
+# All conversations are one step, so that their order is no matter: in 64 rows, or packed in 12. torch sees each alone.
+for rows in "join --batch-size 4 --total-batch-size 16384" "documents --batch-size 1 --total-batch-size 3072"; do
+    expect "five steps, --rows $rows" 0 '5[.]00 epochs' $train --init "$base" --rows $rows --data "$tmp/chat.jsonl" \
+        --val-data "$tmp/chat.jsonl" --steps 5 --dtype fp32 --sample-every 0 --eval-every 0 --save-every 0 \
+        --schedule constant --warmup-steps 0 --lr 1e-3 --out-dir "$tmp/steps" --force
+    check "torch's losses and norms" $chat steps "$base" "$tmp/chat.jsonl" "$tmp/steps"
+done
 head -n 63 "$tmp/chat.jsonl" >"$tmp/fewer.jsonl"
 control() { ! $chat steps "$base" "$tmp/fewer.jsonl" "$tmp/steps"; }
 check "one conversation less is noticed" control

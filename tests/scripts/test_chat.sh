@@ -28,6 +28,16 @@ if [ -x "$soft" ]; then
     check "the same bytes" same "$tmp/gpu" "$tmp/gpu2"
 fi
 
+# Rows have several conversations, of which none sees another: the loss is that of each in a row of its own.
+scored() { $train eval "$tmp/one" --data "$chat" --dtype fp32 --threads 1 --rows "$1"; }
+alone() {
+    scored documents >"$tmp/packed" && scored join >"$tmp/alone" && cat "$tmp/packed" "$tmp/alone" &&
+        awk 'NR > 1 { off = $3 / loss - 1; same = $NF == n } { loss = $3; n = $NF }
+            END { exit !(same && off < 3e-6 && off > -3e-6) }' "$tmp/packed" "$tmp/alone"
+}
+check "a new run packs them" has "$tmp/one/config.json" '"rows": "documents"' '"padding":0\.[0-9]'
+check "the loss of packed conversations is theirs one by one" alone
+
 # What a checkpoint says of the template.
 newest=$tmp/one/ckpt/step_00000008
 check "eos_token ends a turn, and the template is there" has "$newest/tokenizer_config.json" \

@@ -384,7 +384,7 @@ plan "--init has its own" '^model .* parameters$' --init "$tmp/named"
 # How many passes a run makes: over the stories, over fifty conversations.
 awk 'BEGIN { for (i = 0; i < 50; i++) print "{\"prompt\":\"" i "?\",\"completion\":\"It is " i ".\"}" }' \
     >"$tmp/fifty.jsonl"
-fifty="--data $tmp/fifty.jsonl --seq-len 64"
+fifty="--data $tmp/fifty.jsonl --seq-len 64 --rows join"
 plan "a part of the stories" '^data .* \| 0\.26 epochs$' --preset nano
 check "is no warning" lacks "$tmp/expect.log" warning
 for o in '' '--replicas 2' '--sampler torch' '--np 2' '--resume'; do

@@ -11,6 +11,7 @@ each() { values "$1" | grep -vxE "${2:-}" | sed "s/^/--$1 /"; }     # OPTION [PA
     each loss cross-entropy
     each reduce 'nccl|ordered'
     each sampler lockstep
+    each rows 'auto|join'
     cat <<'END'
 --model llama --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --untied-head 1 --rope-factor 8 --lr 1e-2
 --model qwen3 --layers 2 --heads 4 --kv-heads 2 --head-size 24 --window 5 --window-from 1 --dtype bf16 --lr 1e-2
@@ -18,11 +19,11 @@ each() { values "$1" | grep -vxE "${2:-}" | sed "s/^/--$1 /"; }     # OPTION [PA
 END
 } >"$tmp/rows"
 check "--help has the lists" test "$(cut -d' ' -f1 "$tmp/rows" | sort -u | wc -l)" -ge 5
-# A mixture wants two files.
+# A mixture wants two files, and packed rows want documents.
 mkdir "$tmp/texts"
-sed 60q tests/golden/lines.txt >"$tmp/texts/a.txt"
-sed 1,60d tests/golden/lines.txt >"$tmp/texts/b.txt"
-cp tests/golden/lines.txt "$tmp/texts/val.txt"
+sed 's/.*/{"text":"&"}/' tests/golden/lines.txt >"$tmp/texts/val.jsonl"
+sed 60q "$tmp/texts/val.jsonl" >"$tmp/texts/a.jsonl"
+sed 1,60d "$tmp/texts/val.jsonl" >"$tmp/texts/b.jsonl"
 shape="--device cpu --threads 1 --data $tmp/texts --channels 64 --replicas 4 --seq-len 16 --batch-size 2"
 shape="$shape --total-batch-size 256"
 small="$shape --eval-every 4 --eval-steps 2 --sample-every 0 --audit-every 3 --warmup-steps 2 --steps 8 --save-every 4"

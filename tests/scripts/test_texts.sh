@@ -30,9 +30,9 @@ f39e268a0410e058 09b90368e66d9ce8 a.txt
 ba43b22335b8dab4 f9d876145648e99a a.txt --tokenizer char
 b0ae3d23226767c5 4cdc9eb0cba40ecd a.txt --tokenizer bpe:300
 1511f39476327652 05cfebbd1470de7c d.jsonl --tokenizer bpe:300:llama3
-ba0404df86aca551 bde401f74813c5ba c.jsonl
-54c3f4f5a9c2941d c0df77d304cce6ce c.jsonl --chat-template llama3 --tokenizer bpe:290
-70debeefc17ddbb1 b7e2393411d2548e p.jsonl
+ba0404df86aca551 bde401f74813c5ba c.jsonl --rows join
+54c3f4f5a9c2941d c0df77d304cce6ce c.jsonl --chat-template llama3 --tokenizer bpe:290 --rows join
+70debeefc17ddbb1 b7e2393411d2548e p.jsonl --rows join
 4d7dc9467627ef9c 20077accbe968c5c texts
 7b6bc92dc95311a2 7ee127e55071b41e a.txt --val-data d.jsonl
 END

@@ -1,6 +1,7 @@
 // test_chat.cpp -- conversations: every form of line, every refusal, the tokens and what is trained on, byte for byte.
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include "src/base/file.h"
 #include "src/data/data.h"
 #include "tools/text/chat.h"
@@ -420,6 +421,55 @@ TEST(windows) {
         dir.add("chat.jsonl", text);
         open_text(o);
     });
+}
+
+// Packed, each conversation is in one row as far as its last target, with the targets that it has in its own window.
+TEST(packed_conversations) {
+    const Folder dir;
+    std::string lines;
+    for (int i = 0; i < 40; i++)
+        lines += R"({"messages":[{"role":"user","content":")" + std::string(size_t(i * 7 % 23), 'u') +
+            R"("},{"role":"assistant","content":")" + std::string(size_t(i), char('A' + i % 26)) + R"("}]})" "\n";
+    TextOptions o;
+    o.data = dir.add("chat.jsonl", lines);
+    o.seq_len = 48;
+    const size_t T = 48;
+    const auto conversations = [&](const Dataset& d) {
+        std::multiset<std::string> all;
+        for (uint64_t i = 0; i < d.samples; i++) {
+            std::vector<int> x(T), y(T), begin(T);
+            d.sample(i, x.data(), y.data(), 300, nullptr, begin.data());
+            uint64_t trained = 0;
+            for (size_t t = 0, next; t < T; t = next) {
+                next = t + 1;
+                while (next < T && d.rows && begin[next] == int(t)) next++;
+                if (!d.rows) next = T;
+                size_t end = next;
+                while (end > t && y[end - 1] == -1) end--;
+                trained += uint64_t(std::count_if(&y[t], &y[t] + (next - t), [](int k) { return k >= 0; }));
+                if (end > t)
+                    all.insert(shown(std::vector(x.begin() + ptrdiff_t(t), x.begin() + ptrdiff_t(end))) + ">" +
+                               shown(std::vector(y.begin() + ptrdiff_t(t), y.begin() + ptrdiff_t(end))));
+            }
+            EXPECT_EQ(d.trained(i, 300), trained);
+        }
+        return all;
+    };
+    const Opened alone = open_text(o);
+    for (const char* rows : {"auto", "documents"}) {
+        o.rows = rows;
+        const Opened packed = open_text(o);
+        EXPECT(packed.train.rows && packed.val.rows, "%s", rows);
+        EXPECT(packed.train.samples < alone.train.samples, "%d rows", int(packed.train.samples));
+        EXPECT(conversations(packed.train) == conversations(alone.train), "training");
+        EXPECT(conversations(packed.val) == conversations(alone.val), "validation");
+        EXPECT(packed.train.hash != alone.train.hash && !has(packed.train.description, "windows") &&
+               has(packed.train.description, "; packed rows, of which padding is "), "%s",
+               packed.train.description.c_str());
+    }
+    o.seq_len = 4;
+    expect_error(kExitBadContent, "got no training conversation with an answer within its first 4 tokens",
+                 [&] { open_text(o); });
 }
 
 TEST(conversations_that_a_template_refuses) {

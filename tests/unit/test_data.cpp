@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include "src/app/app.h"
 #include "src/app/program.h"
@@ -11,6 +12,7 @@
 #include "src/data/orders/order.h"
 #include "tests/test.h"
 #include "tests/unit/text.h"
+#include "tools/text/rows.h"
 #include "tools/text/token_files.h"
 
 static std::vector<int> counting(size_t n, size_t first = 0) {
@@ -147,6 +149,226 @@ TEST(samples_of_many_shards) {
     expect_samples(d, shards, "shards");
     EXPECT(d.samples == 2 + 0 + 0 + 1 + 0 + 7 + 2 && d.tokens == 61, "%d samples, %d tokens", int(d.samples),
            int(d.tokens));
+}
+
+// ------------------------------------------------------------------------------------------------------- packed rows
+
+// What is at T places: pieces of documents, "12+3", in rows.
+static std::string packed(uint64_t T, const std::vector<uint64_t>& lengths, uint64_t more = 1) {
+    uint64_t at = 0, end = more;
+    for (const uint64_t n : lengths) end += n;
+    Packer p = {T};
+    for (const uint64_t n : lengths) {
+        p.add(at, at + n, end, at == 0);
+        at += n;
+    }
+    p.pack();
+    std::string text;
+    for (size_t i = 0, row = 0; i < p.pieces.size(); i++) {
+        const bool begins = row < p.rows.size() && p.rows[row] == i;
+        row += begins;
+        text += format("%s%d+%d", i == 0 ? "" : begins ? " | " : " ", int(p.pieces[i] >> Piece::kBits),
+                       int(p.pieces[i] & 0xffffff));
+    }
+    return text;
+}
+TEST(packing) {
+    const struct { uint64_t T; std::vector<uint64_t> lengths; uint64_t more; const char* rows; } rows[] = {
+        {8, {}, 1, ""},
+        {8, {3}, 1, "0+3"},
+        {8, {3, 8, 5}, 1, "0+3 11+5 | 3+8"},                        // a row is full
+        {8, {5, 4, 3, 4}, 1, "0+5 9+3 | 5+4 12+4"},                 // the longest first
+        {8, {6, 5, 3, 2}, 1, "0+6 14+2 | 6+5 11+3"},                // each where the least room is left
+        {8, {2, 2, 2, 2, 2}, 1, "0+2 2+2 4+2 6+2 | 8+2"},           // of the same length: in order
+        {8, {19, 4}, 1, "0+8 | 8+8 | 16+3 19+4"},                   // a long one is cut, and its rest is one
+        {8, {1, 1, 1}, 1, "0+1 1+1 2+1"},
+        {8, {4, 1}, 0, "0+4"},                                      // the shard's last token has no target
+        {8, {4, 9}, 0, "0+4 | 4+8"},
+        {8, {4, 2}, 0, "0+4 4+2"},
+        {1, {2, 1}, 1, "0+1 | 1+1 | 2+1"},
+        {1 << 25, {20000000}, 1, "0+16777215 16777215+3222785"}};   // what a length in the table can say
+    for (const auto& [T, lengths, more, want] : rows) EXPECT_EQ(packed(T, lengths, more), want);
+}
+
+// Against the rule in plain loops: over several blocks, each piece is in one row, and rows begin in order.
+TEST(packing_by_plain_loops) {
+    const uint64_t T = 50, count = 150000, block = 65536;
+    std::vector<uint64_t> lengths(count);
+    unsigned seed = 1;
+    for (uint64_t& n : lengths) n = 1 + ((seed = seed * 1664525u + 1013904223u) >> 16) % 97;
+    lengths[7] = 1000;
+    Packer p = {T};
+    std::vector<std::vector<uint64_t>> want;            // rows of pieces
+    uint64_t at = 0, sum = 0;
+    for (uint64_t from = 0; from < count; from += block) {
+        std::vector<std::vector<uint64_t>> by_length(T + 1), made;
+        for (uint64_t i = from; i < std::min(count, from + block); at += lengths[i++]) {
+            p.add(at, at + lengths[i], UINT64_MAX, i == 0);
+            for (uint64_t k = 0; k < lengths[i]; k += T)
+                by_length[std::min(T, lengths[i] - k)].push_back(at + k);
+        }
+        std::vector<std::vector<size_t>> with_room(T + 1);              // rows
+        for (uint64_t n = T; n > 0; n--)
+            for (const uint64_t first : by_length[n]) {
+                uint64_t room = n;
+                while (room < T && with_room[room].empty()) room++;
+                size_t row = made.size();
+                if (room == T) made.push_back({});
+                else {
+                    row = with_room[room].front();
+                    with_room[room].erase(with_room[room].begin());
+                }
+                made[row].push_back(first << Piece::kBits | n);
+                with_room[room - n].push_back(row);
+                sum += n;
+            }
+        for (auto& row : made) std::ranges::sort(row);
+        std::ranges::sort(made);
+        want.insert(want.end(), made.begin(), made.end());
+    }
+    p.pack();
+    EXPECT_EQ(p.rows.size(), want.size());
+    EXPECT_EQ(p.tokens, sum);
+    for (size_t r = 0; r < want.size(); r++) {
+        const size_t end = r + 1 < want.size() ? p.rows[r + 1] : p.pieces.size();
+        EXPECT(std::vector(p.pieces.begin() + ptrdiff_t(p.rows[r]), p.pieces.begin() + ptrdiff_t(end)) == want[r],
+               "row %zu", r);
+    }
+}
+
+// The rows of a part as text: a document's tokens between blanks, "." for padding, and the targets behind ">".
+static std::string shown_rows(const Dataset& d) {
+    std::string text;
+    std::vector<int> x(size_t(d.T)), y(x), begin(x);
+    const auto letter = [](int token) { return token == 256 ? '^' : token < 0 ? '.' : char(token); };
+    for (uint64_t i = 0; i < d.samples; i++) {
+        d.sample(i, x.data(), y.data(), 257, nullptr, begin.data());
+        text += i ? " | " : "";
+        for (int t = 0; t < d.T; t++) {
+            if (x[size_t(t)] == 0) EXPECT(begin[size_t(t)] == t && y[size_t(t)] == -1, "padding at %d", t);
+            text += begin[size_t(t)] == t && t ? " " : "";
+            text += x[size_t(t)] ? letter(x[size_t(t)]) : '_';
+        }
+        text += ">";
+        for (const int target : y) text += letter(target);
+        uint64_t trained = 0;
+        for (const int target : y) trained += target >= 0;
+        EXPECT_EQ(d.trained(i, 257), trained);
+    }
+    return text;
+}
+static TextOptions packing_options(const std::string& data, int T, const std::string& val = "") {
+    TextOptions o = options_for(data, T, "", val);
+    o.rows = "documents";
+    return o;
+}
+static std::string json_lines(const Words& texts) {
+    std::string lines;
+    for (const std::string& text : texts) lines += JsonLine().add("text", text).text() + "\n";
+    return lines;
+}
+TEST(rows_of_documents) {
+    const Folder f;
+    const std::string val = f.add("val.jsonl", json_lines({"xy"}));
+    const struct { int T; Words texts; const char* rows; } rows[] = {
+        {6, {"ab", "cde", "f"}, "^ab _ _ _>ab^... | ^cde ^f>cde^f."},
+        {6, {"ab", "cdefghi"}, "^ab hi _>ab^i.. | ^cdefg>cdefgh"},
+        {6, {"abcdefghijklm"}, "^abcde>abcdef | fghijk>ghijkl | lm _ _ _ _>m....."},
+        {20, {"ab", "c"}, "^ab ^c _ _ _ _ _ _ _ _ _ _ _ _ _ _ _>ab^c................"},
+        {3, {"abcde", "f"}, "^ab>abc | cde>de^ | ^f _>f.."}};
+    for (const auto& row : rows) {
+        const Row name(row.rows);
+        const Opened data = open_text(packing_options(f.add("a.jsonl", json_lines(row.texts)), row.T, val));
+        EXPECT_EQ(shown_rows(data.train), row.rows);
+        EXPECT(has(data.train.description, "; packed rows, of which padding is"), "%s",
+               data.train.description.c_str());
+    }
+}
+
+// Of token files, each of which has rows of its own; empty documents are some, and a file may begin within one.
+TEST(rows_of_token_files) {
+    const Folder f;
+    f.add("a.u32.bin", raw<uint32_t>({'a', 256, 'b', 'c', 256, 256, 256, 'd'}));
+    f.add("b.u32.bin", raw<uint32_t>({256}));
+    f.add("c.u32.bin", raw<uint32_t>({256, 'e'}));
+    f.add("val.u32.bin", raw<uint32_t>({256, 'f', 256}));
+    TextOptions o = packing_options(f.path, 4);
+    o.tokenizer = "byte";
+    const Opened data = open_text(o);
+    EXPECT_EQ(shown_rows(data.train), "a ^bc>^bc^ | ^ ^ ^d>^^d. | ^e _ _>e...");
+    EXPECT_EQ(shown_rows(data.val), "^f _ _>f^..");
+    EXPECT(data.train.sources == (std::vector<uint64_t>{0, 2, 2, 3}), "%s", shown(data.train.sources).c_str());
+    EXPECT(std::fabs(data.train.padding - 2.0 / 12) < 1e-12, "%g", data.train.padding);
+}
+
+// A file of documents shares no row with another; files of one document do.
+TEST(sources_of_packed_rows) {
+    const Folder lines, texts;
+    lines.add("a.jsonl", json_lines({"aaaa", "a"}));
+    lines.add("b.jsonl", json_lines({"b", "bb"}));
+    lines.add("c.jsonl", json_lines({"c"}));
+    for (const char* text : {"aaaa", "bb", "cccccc", "d"}) texts.add(std::string(1, *text) + ".txt", text);
+    const struct { const std::string& folder; const char* rows; std::vector<uint64_t> sources; } rows[] = {
+        {lines.path, "^aaaa ^a _>aaaa^a^. | ^b ^bb _ _ _>b^bb^... | ^c _ _ _ _ _ _>c.......", {0, 1, 2, 3}},
+        {texts.path, "^aaaa ^bb>aaaa^bb^ | ^cccccc _>cccccc^. | ^d _ _ _ _ _ _>d.......", {0, 1, 1, 2, 3}}};
+    for (const auto& [folder, want, sources] : rows) {
+        const Folder f;
+        const Opened data =
+            open_text(packing_options(folder, 8, f.add("v.jsonl", json_lines({"vv"}))));
+        EXPECT_EQ(shown_rows(data.train), want);
+        EXPECT(data.train.sources == sources, "%s", shown(data.train.sources).c_str());
+    }
+}
+
+TEST(what_cannot_be_packed) {
+    const Folder f;
+    const std::string text = f.add("a.txt", random_text(100)), tokens = f.add("c.bin", raw(counting(200))),
+                      lines = f.add("b.jsonl", json_lines({"aa", "b", "c"}));
+    const struct { std::string data, tokenizer, val; } rows[] = {
+        {text, "", ""}, {lines, "char", ""}, {lines, "", text}, {tokens, "", ""}, {tokens, "byte", ""}};
+    for (const auto& [data, tokenizer, val] : rows) {
+        TextOptions o = packing_options(data, 8, val);
+        o.tokenizer = tokenizer;
+        expect_error(kExitUsage, "--rows: got documents, but the data have no token between documents: " +
+                     (val.empty() ? data : val), [&] { open_text(o); });
+    }
+}
+
+// A damaged table is refused, or gives other pieces of the same data. Its numbers are counts, rows, pieces and sources.
+TEST(damaged_rows) {
+    const Folder f;
+    const Words texts = {"ab", "cde", "f", "ghijklmnop"};
+    const std::string folder =
+        prepare(packing_options(f.add("a.jsonl", json_lines(texts)), 6), f.path + "/cache", [] {});
+    const std::string good = read_file(folder + "/manifest.json");
+    const std::string rows = R"("rows":")";
+    std::string table = good.substr(good.find(rows) + rows.size());
+    table = folder + "/" + table.substr(0, table.find('"'));
+    const std::string whole = read_file(table);
+    std::vector<int> x(6), y(6), begin(6);
+    const auto read_all = [&] {
+        const Dataset d = read_data(folder, 6).train;
+        for (uint64_t i = 0; i < d.samples; i++) d.sample(i, x.data(), y.data(), 257, nullptr, begin.data());
+    };
+    read_all();
+    for (size_t at = 0; at < whole.size(); at += 8)
+        for (const uint64_t value : {uint64_t(0), uint64_t(7), uint64_t(1) << 24, (uint64_t(1) << 25) - 1,
+                                     uint64_t(1) << 63, UINT64_MAX}) {
+            std::string bad = whole;
+            std::memcpy(&bad[at], &value, 8);
+            put(table, bad);
+            try {
+                read_all();
+            } catch (const Error& e) {
+                EXPECT(e.code == kExitBadContent && has(e.message, "rows.bin: "), "%s", e.message.c_str());
+            }
+        }
+    for (const size_t bytes : {size_t(0), size_t(31), whole.size() / 2, whole.size() - 1}) {
+        put(table, whole.substr(0, bytes));
+        expect_error(kExitBadContent, "rows.bin: ", read_all);
+    }
+    put(table, whole);
+    read_all();
 }
 
 // Each file of --data begins with a sample: token files with one of their own, joined texts with the first one that

@@ -12,8 +12,8 @@
 static const std::map<std::string, std::string> kTakes = {
     {"sample", "device dtype threads seed prompt special-tokens samples temperature top-k top-p max-tokens"},
     {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data skip-bad-lines special-tokens tokenizer chat-template batch-size seq-len task "
-             "perplexity stride np"}};
+    {"eval", "device dtype threads data rows skip-bad-lines special-tokens tokenizer chat-template batch-size seq-len "
+             "task perplexity stride np"}};
 
 bool merge_options_of(const std::string& path, Options* options) {
     const std::string run = run_of(path), config = path_join(run, "config.json");

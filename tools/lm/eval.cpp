@@ -19,7 +19,11 @@ static void refuse_conversations(const Options& o) {
 // Opens what eval scores: --data, or without it the validation part of the run.
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     o.prompt = "";                          // it is not part of the data here
+    const ModelInfo& model = *loaded.init.config.info;
     if (o.is_given("data")) {
+        if (o.rows == "auto" && !model.documents) o.rows = "join";
+        if (o.rows != "join" && !model.documents)
+            refuse_option("--rows", o.rows, format("join with --model %s", model.name));
         refuse_conversations(o);
         o.shape = {};
         o.shape.T = T;
@@ -73,6 +77,11 @@ int eval(Options o, Comm* comm) {
     Loaded loaded(o, B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX, comm);
     Model* const model = &loaded.model;
     o.perplexity |= o.stride > 0;
+    if (o.perplexity) {
+        if (o.is_given("rows") && o.rows != "join") refuse_option("--rows", o.rows, "join with --perplexity");
+        o.rows = "join";
+        o.given.push_back("rows");
+    }
     if (!o.task.empty()) say(score_task(model, read_questions(o.task, loaded.tokenizer, model->T), B, comm).text());
     if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
     Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);

@@ -10,6 +10,7 @@
 #include "src/base/json.h"
 #include "tools/text/config_reader.h"
 #include "tools/text/model_texts.h"
+#include "tools/text/rows.h"
 #include "tools/text/tensor_files.h"
 #include "tools/text/token_files.h"
 
@@ -162,7 +163,7 @@ std::vector<bool> used_tokens(const Data& data, size_t n) {
             for (uint64_t first = 0; first < shard.tokens; first += tokens.size()) {
                 const size_t count = size_t(std::min<uint64_t>(tokens.size(), shard.tokens - first));
                 shard.read(first, count, tokens.data(), int(n));
-                for (size_t i = 0; i < count; i++) used[uint32_t(tokens[i]) & ~kUntrained] = true;
+                for (size_t i = 0; i < count; i++) used[uint32_t(tokens[i]) % kBegins] = true;
             }
     return used;
 }
@@ -237,8 +238,10 @@ std::string dataset_json(const Dataset& d, const std::string& folder) {
             .add("offset", s.offset).add("begin", s.begin).add("tokens", s.tokens).add("every", s.every)
             .add("crc32c", s.crc).add("masked", s.masked).raw("given", given_json(s.given))
             .raw("sources", json_list(s.sources)).text());
-    return JsonLine().raw("path", json_quote(d.path, true)).add("hash", d.hash)
-        .raw("shards", "[" + join(shards, ",") + "]").text();
+    JsonLine line;
+    line.raw("path", json_quote(d.path, true)).add("hash", d.hash).raw("shards", "[" + join(shards, ",") + "]");
+    if (d.rows) line.raw("rows", json_quote(path_in(d.rows->path, folder), true));
+    return line.text();
 }
 
 // Returns what a manifest.json in `folder` says of the tokens.
@@ -273,6 +276,18 @@ Dataset cut_dataset(const std::vector<Shard>& shards, const std::string& path, s
     return d;
 }
 
+// Packs the documents of a part, which `between` tells apart. The cache keeps the table of rows.
+void pack_documents(Dataset* part, const DocumentTokens& between, int vocab_size, const std::string& folder,
+                    const Progress& progress) {
+    const std::string name = format("%s %d %d %d", part->hash.c_str(), between.begin, between.end, part->T);
+    const std::string entry = cached(folder, cache_name("rows", name), [&](const std::string& into) {
+        if (!write_rows(*part, between, vocab_size, path_join(into, "rows.bin"), progress))
+            die(kExitUsage, "--rows: got documents, but the data have no token between documents: %s; take --rows join",
+                part->path.c_str());
+    }, progress);
+    part->open_rows(path_join(entry, "rows.bin"));
+}
+
 // Reads and encodes a text. hash: of its bytes when the entry was named. content: identifies its tokens.
 void make_tokens(const TextChoice& c, const Source& source, const TextOptions& o, bool split, Shard shard,
                  const std::string& hash, std::string content, const std::string& into, const Progress& progress) {
@@ -285,7 +300,7 @@ void make_tokens(const TextChoice& c, const Source& source, const TextOptions& o
         if (std::vector<size_t>& ends = text.ends; names && text.documents == 0 && ends.size() == 2)
             ends[0] = c.tokenizer.outside_names(text.all, ends[0]);
         cut = shard.masked
-            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &shard, &tokens, &note, progress)
+            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, c.packs, &shard, &tokens, &note, progress)
             : encode_text(text, c.tokenizer, &shard, &tokens, progress);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
             content += " amended";              // its tokens or its mask are not what they were before version 2
@@ -343,8 +358,9 @@ Data tokens_of(const TextChoice& c, const Source& source, const TextOptions& o, 
     else if (begin != eot && (begin >= 0 || source.has_documents()))        // else a text has neither, or eot before it
         content += format(" %d %d", begin, eot);
     const Shard shard = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
-    const std::string how = format(" %s %d %d %d %d%s", format_name(source.format), split, begin, eot,
-                                   masked ? o.seq_len : 0, c.tokenizer.split.nfc ? " given" : "");
+    const std::string how = format(" %s %d %d %d %d%s%s", format_name(source.format), split, begin, eot,
+                                   masked ? o.seq_len : 0, c.tokenizer.split.nfc ? " given" : "",
+                                   masked && c.packs ? " packed" : "");
     const std::string name = cache_name("tokens", hash + " " + content + how);
     return read_data(cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
@@ -422,8 +438,10 @@ std::string describe(const Data& data, const Sources& sources, const std::string
     const bool masked = sources.train.is_masked();
     if (!masked) text += (o.whole ? "" : with_commas(data.train.tokens) + " training and ") + val;
     if (!masked) text += o.whole ? " tokens" : " validation tokens";
-    return text + (masked || note.empty() ? "" : "; ") + note +
-        (o.data.empty() ? "" : describe_files(sources.train, sources.val));
+    text += (masked || note.empty() ? "" : "; ") + note;
+    const Dataset& part = o.whole ? data.val : data.train;
+    if (part.rows) text += format("; packed rows, of which padding is %.1f %%", 100 * part.padding);
+    return text + (o.data.empty() ? "" : describe_files(sources.train, sources.val));
 }
 
 }  // namespace
@@ -444,6 +462,8 @@ TextChoice choose_text(const TextOptions& o, const std::string& folder, const Pr
         c.tokenizer.ends.clear();
     }
     const bool chats = train.format == Format::chat;
+    const bool answers = train.is_masked() && (val.files.empty() || val.is_masked());
+    c.packs = o.rows == "documents" || (o.rows == "auto" && answers);
     if (!val.files.empty() && (chats ? val.format != train.format : val.format == Format::chat))
         die_content("data: " + val.path, format_name(val.format),
                     format_name(train.format) + (" as " + train.path));
@@ -487,6 +507,11 @@ std::string prepare(const TextOptions& o, const std::string& given, const Progre
     std::erase_if(vocabulary.ends, [&](int token) { return token >= data.vocab_size; });
     if (!o.whole && !train.is_text()) check_tokens(data.train, data.vocab_size);
     if (!o.whole && !(split ? train : val).is_text()) check_tokens(data.val, data.vocab_size);
+    for (Dataset* part : {&data.train, &data.val}) {
+        part->T = o.seq_len;
+        if (c.packs && !part->shards.empty())
+            pack_documents(part, vocabulary.documents, data.vocab_size, folder, progress);
+    }
     data.train.description = describe(data, c.sources, note, o);
     const bool stated = std::ranges::all_of(data.val.shards, [](const Shard& s) { return !s.given.empty(); });
     if (c.tokenizer.split.nfc && !stated && !o.quiet)

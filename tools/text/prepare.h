@@ -10,6 +10,7 @@ struct TextChoice {
     Tokenizer tokenizer;                    // its kind is none if tokens have no text
     ModelTexts texts;                       // of the model of --init, but for those that another tokenizer replaces
     ChatTemplate chat;                      // its form is null unless the data are conversations with a template
+    bool packs = false;                     // rows have whole documents, or conversations
 };
 // Chooses. A tokenizer that learns from the text does so once; folder: the cache. kExitUsage, kExitBadContent.
 TextChoice choose_text(const TextOptions& options, const std::string& folder, const Progress& progress);

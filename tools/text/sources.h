@@ -11,6 +11,7 @@ struct TextOptions {
     std::string data = {}, val_data = {};   // paths; empty: the built-in stories
     std::string tokenizer = {};             // value of --tokenizer; empty: init.tokenizer, else "byte" for texts
     std::string chat_template = "auto";     // value of --chat-template
+    std::string rows = "join";              // value of --rows; "auto": documents for conversations, else join
     ModelTexts init = {};                   // text files of the model that the run starts from
     std::string init_path = {};             // path of that model's tokenizer.json
     std::string init_weights = {};          // folder of that model's weights, if the run begins with them; else ""

@@ -164,12 +164,13 @@ static std::vector<uint32_t> encode_or_skip(const Conversation& conversation, co
     return tokens;
 }
 
-uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, Shard* shard,
-                              std::vector<char>* out, std::string* note, const Progress& progress) {
+uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, bool packed,
+                              Shard* shard, std::vector<char>* out, std::string* note, const Progress& progress) {
     if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
         die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
             "--chat-template", token.c_str());
     std::vector<uint32_t> all;
+    const uint32_t first = kUntrained | (packed ? kBegins : 0);
     const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
     const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
     uint64_t begin = 0, read = 0, used = 0, trained = 0, cut = 0, empty = 0;
@@ -186,24 +187,29 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
             if (turn.role == "assistant" && !turn.left_out.empty() && !skipped) left_out[turn.left_out]++;
         read += !skipped;
         cut += tokens.size() > size_t(T);
-        used += std::min(tokens.size(), size_t(T));
-        tokens.resize(size_t(T), fill);
-        tokens[0] |= kUntrained;
+        tokens.resize(std::min(tokens.size(), size_t(T)));
+        used += tokens.size();
+        if (!skipped) tokens[0] |= first;
         const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
         trained += count;
         empty += count == 0 && !skipped;
-        if (count > 0) note_given(&shard->given, all.size(), each_given(bytes, more));
-        if (count > 0) all.insert(all.end(), tokens.begin(), tokens.end());
+        if (count > 0) {
+            while (packed && !is_trained(tokens.back())) tokens.pop_back();
+            if (!packed) tokens.resize(size_t(T), fill);
+            note_given(&shard->given, all.size(), each_given(bytes, more));
+            all.insert(all.end(), tokens.begin(), tokens.end());
+        }
         if (i + 1 != text->train) continue;
-        all.push_back(fill);
+        all.push_back(fill | first);
         begin = all.size();
     }
-    if (text->train < text->conversations.size()) all.push_back(fill);
+    if (text->train < text->conversations.size()) all.push_back(fill | first);
     out->resize(all.size() * sizeof(uint32_t));
     std::ranges::copy(all, reinterpret_cast<uint32_t*>(out->data()));
-    *note = format("%s conversations, %s tokens of the assistant; windows are %.0f %% full",
-                   with_commas(read).c_str(), with_commas(trained).c_str(),
-                   100.0 * double(used) / double(std::max<uint64_t>(read, 1)) / T);
+    *note = format("%s conversations, %s tokens of the assistant", with_commas(read).c_str(),
+                   with_commas(trained).c_str());
+    const double full = double(used) / double(std::max<uint64_t>(read, 1)) / T;
+    if (!packed) *note += format("; windows are %.0f %% full", 100 * full);
     if (cut) *note += format("; %s are longer than %d tokens and cut", with_commas(cut).c_str(), T);
     if (empty) *note += format("; %s have nothing to train on and are left out", with_commas(empty).c_str());
     std::string says;

@@ -80,9 +80,9 @@ inline void note_given(Given* given, uint64_t first, double each) {
 // how many tokens are for training.
 uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, Shard* shard, std::vector<char>* out,
                      const Progress& progress);
-// Appends a window of T tokens of 4 bytes for each conversation. The last target of a window is the first token of the
-// next one, which is untrained, so one more token follows the last window for training, and another the last for
-// validation. Returns how many tokens are for training. *note: statistics for the user. A conversation that the
-// template refuses is a bad line.
-uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, Shard* shard,
-                              std::vector<char>* out, std::string* note, const Progress& progress);
+// Appends a window of T tokens of 4 bytes for each conversation. packed: appends up to T tokens of each, the first with
+// kBegins, the last one that is trained on. The last target of a conversation is the first token of the next one, which
+// is untrained, so one more token follows the last one for training, and another the last for validation. Returns how
+// many tokens are for training. *note: statistics for the user. A conversation that the template refuses is a bad line.
+uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, bool packed,
+                              Shard* shard, std::vector<char>* out, std::string* note, const Progress& progress);
