@@ -271,15 +271,18 @@ uint32_t validate(Trainer* t, bool saved) {
     ddp_settle(&t->ddp);
     ddp_exchange_weights(&t->ddp);
     comm_progress(t->comm, t->at.step, "evaluation");
-    const Score score =
+    const std::vector<Score> scores =
         evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
+    const Score& score = scores[0];
     ddp_exchange_weights(&t->ddp);
     if (!saved && score.requests) save(t);
     if (score.requests) return score.requests;
     check_unchanged(t->data.val);
     const bool best = score.loss() < t->at.best_val;
     if (best) t->at.best_val = score.loss(), t->at.best_step = t->at.step;
-    report_score(&t->report, t->at.step, score.loss(), score.bpb(), best, now_seconds() - began);
+    std::vector<double> losses;
+    for (const Score& s : scores) losses.push_back(s.loss());
+    report_score(&t->report, t->at.step, losses, score.bpb(), best, now_seconds() - began);
     if (best && saved) checkpoints_best(t->checkpoints, t->at.step);
     else if (best && t->at.step > 0 && t->options.save_every > 0) save(t);
     return 0;

@@ -68,7 +68,7 @@ static Timings data_parallel(const Options& o, const Data& data, const Shape& sh
     std::vector<PassResult> results(static_cast<size_t>(G));
     StepState state = {.tokens = double(o.total_batch_size)};
     Timings result;
-    const Sampler sampler = {lockstep_info.sample, data.train.sources, o.seed, o.batch_size, G, o.replicas};
+    const Sampler sampler = {lockstep_info.sample, {0, data.train.samples}, o.seed, o.batch_size, G, o.replicas};
     std::barrier together(W);
     const auto run = [&](int w) {
         Replica& r = replicas[size_t(w)];

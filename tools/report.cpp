@@ -72,7 +72,7 @@ std::vector<Chart> charts_of(const Runs& runs) {
         for (const auto& [key, points] : run.curves) {
             const std::string group = key.substr(0, key.find('/')), y = group == key ? key : group + "/";
             if (!has_values(points) || !known.insert(y).second) continue;
-            if (key.starts_with("val ")) charts.push_back({"", y, key, "", false});
+            if (key.starts_with("val ") && y == key) charts.push_back({"", y, key, "", false});
             else charts.push_back({y, "", group, "", group == key});
         }
     return charts;

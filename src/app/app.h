@@ -102,15 +102,17 @@ struct Score {
     double nats = 0, text_nats = 0, bytes = 0;
     uint64_t tokens = 0;                // number of targets that are not -1
     uint32_t requests = 0;              // requests to stop that ended the evaluation early
+    void add(const Score& more);
     double loss() const { return plain(nats / double(tokens)); }
     // NaN where tokens have no text.
     double bpb() const { return text_nats / std::numbers::ln2 / bytes; }
 };
 
-// Scores the first `batches` batches of B windows of data.val, or all of them if `batches` is 0.
-// The last batch may be smaller. Each batch has one sum, and the sums are added in order, so any
-// number of ranks gives the same bits. Collective.
-Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
+// Scores the first `batches` batches of B windows of each source of data.val, or all of them if
+// `batches` is 0. A source's last batch may be smaller. Returns the score of all, and behind it, if
+// there are several sources, that of each. Each batch has one sum, and the sums are added in order,
+// so any number of ranks gives the same bits. Collective.
+std::vector<Score> evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
 
 // Generates --samples samples that continue the tokens `start`. Before each but the first it prints
 // "---" and --prompt. A sample ends at a token that ends a text or turn, after --max-tokens tokens,

@@ -34,10 +34,17 @@ floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
     return weights;
 }
 
-// Scores batch i, which is the windows [i B, i B + B) of data.val; the last batch has fewer.
-static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
-    const uint64_t T = data.val.T, begin = i * B;
-    const uint64_t n = std::min<uint64_t>(B, data.val.samples - begin);
+void Score::add(const Score& more) {
+    nats += more.nats;
+    text_nats += more.text_nats;
+    bytes += more.bytes;
+    tokens += more.tokens;
+    requests |= more.requests;
+}
+
+// Scores the windows [begin, end) of data.val.
+static Score score_batch(Model* model, const Data& data, uint64_t begin, uint64_t end) {
+    const uint64_t T = data.val.T, n = end - begin;
     Score sums;
     std::vector<int> tokens(n * T), targets(n * T), documents(n * T);
     std::vector<float> losses(n * T);
@@ -56,26 +63,28 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     return sums;
 }
 
-// In each round every rank scores one batch: rank i % W scores batch i.
-Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
-    const uint64_t W = comm->size, count = data.val.batches(B, batches);
-    Score total;
-    Countdown left{"val", count, "batches"};
-    for (uint64_t first = 0; first < count && !total.requests; first += W) {
-        left.at(first);
-        const uint64_t i = first + comm->rank;
-        fault_point("eval", comm->rank, current_step());
-        Score mine = i < count ? score_batch(model, data, B, i) : Score();
-        mine.requests = stop_requested();
-        for (const Score& s : comm_gather(comm, mine)) {
-            total.nats += s.nats;
-            total.text_nats += s.text_nats;
-            total.bytes += s.bytes;
-            total.tokens += s.tokens;
-            total.requests |= s.requests;
+// In each round every rank scores one batch of a source: rank i % W scores batch i.
+std::vector<Score> evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
+    const uint64_t W = comm->size;
+    const size_t sources = data.val.paths.size();
+    std::vector<Score> scores(1);
+    for (size_t k = 0; k < sources && !scores[0].requests; k++) {
+        const uint64_t end = data.val.begins[k + 1], count = data.val.batches(k, B, batches);
+        Score total;
+        Countdown left{"val", count, "batches"};
+        for (uint64_t first = 0; first < count && !total.requests; first += W) {
+            left.at(first);
+            const uint64_t i = first + comm->rank, begin = data.val.begins[k] + i * B;
+            fault_point("eval", comm->rank, current_step());
+            Score mine =
+                i < count ? score_batch(model, data, begin, std::min(begin + B, end)) : Score();
+            mine.requests = stop_requested();
+            for (const Score& s : comm_gather(comm, mine)) total.add(s);
         }
+        scores[0].add(total);
+        if (sources > 1) scores.push_back(total);
     }
-    return total;
+    return scores;
 }
 
 std::string continue_text(Model* model, const Vocabulary& v, const Options& o, uint32_t stream,

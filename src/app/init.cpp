@@ -120,8 +120,8 @@ DataOptions data_options(const Options& o, const Init& init) {
 
 Sampler data_order(const Options& o, const Dataset& data) {
     const OrderInfo& order = find_row(kOrders, o.sampler);
-    return {.order = order.sample, .first = data.sources, .seed = o.seed, .B = o.batch_size,
-            .G = int(o.micro_batches()), .R = o.replicas, .hyper = o.hyper};
+    return {.order = order.sample, .first = data.begins, .seed = o.seed, .B = o.batch_size,
+            .G = int(o.micro_batches()), .R = o.replicas, .hyper = o.hyper, .weights = data.weights};
 }
 
 // Sets the rows of new tokens (theirs and after) and of the tokens in `fill` to the mean of the

@@ -27,34 +27,36 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     }
 }
 
-// The table is numbers of 8 bytes: how many files of the user, rows and pieces, the tokens in all
-// pieces, the first piece of each row, the number of pieces, the pieces, and the first row of each
-// file. A piece is the number of its first token in the part << Piece::kBits | its tokens.
+// The table is numbers of 8 bytes: how many rows and pieces, the tokens in all pieces, the first
+// piece of each row, the number of pieces, the pieces, and the first row of each shard. A piece is
+// the number of its first token in the part << Piece::kBits | its tokens.
 constexpr uint64_t kNumber = sizeof(uint64_t);
 
 void Dataset::open_rows(const std::string& path) {
-    uint64_t head[4];
+    uint64_t head[3];
     rows = std::make_shared<InputFile>(path, "data");
     rows->read(0, head, sizeof head);
-    const auto [files, count, all_pieces, in_pieces] = head;
+    const auto [count, all_pieces, in_pieces] = head;
     const uint64_t has = rows->size / kNumber;
-    if (double(files) + count + all_pieces + 5 != has)      // as doubles, which do not wrap
+    if (double(count) + all_pieces + shards.size() + 4 != has)      // as doubles, which do not wrap
         die_content("data: " + path, with_commas(has) + " numbers", "those that it counts");
-    sources.resize(files);
-    rows->read((has - files) * kNumber, sources.data(), files * kNumber);
-    sources.push_back(samples = count);
-    first = {0};
-    for (const Shard& s : shards) first.push_back(first.back() + s.tokens);
+    first.resize(shards.size());
+    rows->read((has - first.size()) * kNumber, first.data(), first.size() * kNumber);
+    first.push_back(samples = count);
+    if (!std::ranges::is_sorted(first))
+        die_content("data: " + path, "shards whose rows are out of order", "those of build/prep");
+    starts = {0};
+    for (const Shard& s : shards) starts.push_back(starts.back() + s.tokens);
     padding = 1 - in_pieces / (double(samples) * T);
 }
 
 std::vector<Piece> Dataset::pieces(uint64_t i) const {
     CHECK(i < samples, "sample %lu of %lu", i, samples);
-    const auto shard = [&](uint64_t n) -> size_t {
-        return std::ranges::upper_bound(first, n) - first.begin() - 1;
+    const auto shard = [](const std::vector<uint64_t>& begins, uint64_t n) -> size_t {
+        return std::ranges::upper_bound(begins, n) - begins.begin() - 1;
     };
     if (!rows) {
-        const size_t k = shard(i);
+        const size_t k = shard(first, i);
         return {{&shards[k], (i - first[k]) * (T - overlap), uint64_t(T)}};
     }
     const auto damaged = [&] {
@@ -62,19 +64,19 @@ std::vector<Piece> Dataset::pieces(uint64_t i) const {
                     "what build/prep wrote; build/prep --empty-cache, and start again");
     };
     uint64_t bounds[2];
-    rows->read((4 + i) * kNumber, bounds, sizeof bounds);
+    rows->read((3 + i) * kNumber, bounds, sizeof bounds);
     const uint64_t count = bounds[1] - bounds[0];
     if (count > uint64_t(T)) damaged();
     std::vector<uint64_t> packed(count);
-    rows->read((5 + samples + bounds[0]) * kNumber, packed.data(), count * kNumber);
+    rows->read((4 + samples + bounds[0]) * kNumber, packed.data(), count * kNumber);
     std::vector<Piece> all;
     uint64_t sum = 0;
     for (const uint64_t piece : packed) {
         const uint64_t at = piece >> Piece::kBits, n = piece % (1 << Piece::kBits);
-        const size_t k = shard(at);
+        const size_t k = shard(starts, at);
         sum += n;
-        if (k >= shards.size() || n > first[k + 1] - at || sum > uint64_t(T)) damaged();
-        all.push_back({&shards[k], at - first[k], n});
+        if (k >= shards.size() || n > starts[k + 1] - at || sum > uint64_t(T)) damaged();
+        all.push_back({&shards[k], at - starts[k], n});
     }
     return all;
 }
@@ -106,14 +108,14 @@ void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size, doub
 uint64_t Dataset::trained(uint64_t i, int vocab_size) const {
     uint64_t n = 0;
     for (const auto& [s, at, tokens] : pieces(i)) n += std::min(tokens, s->tokens - 1 - at);
-    if (!shards[0].masked) return n;
+    if (std::ranges::none_of(shards, &Shard::masked)) return n;
     std::vector<int> inputs(T), targets(T);
     sample(i, inputs.data(), targets.data(), vocab_size);
     return std::ranges::count_if(targets, [](int t) { return t >= 0; });
 }
 
-uint64_t Dataset::batches(int B, int64_t most) const {
-    const uint64_t all = ceil_div(samples, uint64_t(B));
+uint64_t Dataset::batches(size_t k, int B, int64_t most) const {
+    const uint64_t all = ceil_div(begins[k + 1] - begins[k], uint64_t(B));
     return most > 0 ? std::min(uint64_t(most), all) : all;
 }
 
@@ -152,31 +154,32 @@ void require_samples(const Data& data, bool evaluates) {
     for (const Dataset* d : {&data.train, &data.val}) {
         const bool trains = d == &data.train, needed = !d->path.empty() && (trains || evaluates);
         const char* const part = trains ? "training" : "validation";
-        if (!needed || d->samples > 0) continue;
+        const auto empty = std::ranges::adjacent_find(d->begins);       // a source without a sample
+        if (!needed || empty == d->begins.end()) continue;
+        const std::string& source = d->paths[size_t(empty - d->begins.begin())];
+        const char* const path = (source.empty() ? d->path : source).c_str();
         if (!d->shards.empty() && d->shards[0].masked)
             die(kExitBadContent,
                 "data: %s: got no %s conversation with an answer within its first %d tokens, want one "
                 "or more; give a larger --seq-len",
-                d->path.c_str(), part, d->T);
+                path, part, d->T);
         die(kExitBadContent,
             "data: %s: got %s %s tokens, want at least %ld in one piece; give more text or a smaller "
             "--seq-len",
-            d->path.c_str(), with_commas(d->tokens).c_str(), part, d->T + 1L);
+            path, source.empty() ? with_commas(d->tokens).c_str() : "too few", part, d->T + 1L);
     }
 }
 
 // ---- the folder that build/prep has written
 
-// Returns a list of whole numbers, which are at least `first` and below `end`. key: the list's name,
-// for errors.
-template <class T = int>
-static std::vector<T> read_numbers(const Json& json, const char* key, uint64_t first, uint64_t end,
-                                   const char* what) {
-    std::vector<T> list;
+// Returns a list of whole numbers below `end`. key: the list's name, for errors.
+static std::vector<int> read_numbers(const Json& json, const char* key, uint64_t end,
+                                     const char* what) {
+    std::vector<int> list;
     uint64_t n = 0;
-    for (JsonItems i(json); i.next(); list.push_back(T(n)))
-        if (!i.value.as_u64(&n) || n < first || n >= end)
-            refuse(what, key, i.value, format("from %lu to %lu", first, end - 1).c_str());
+    for (JsonItems i(json); i.next(); list.push_back(int(n)))
+        if (!i.value.as_u64(&n) || n >= end)
+            refuse(what, key, i.value, format("from 0 to %lu", end - 1).c_str());
     return list;
 }
 
@@ -202,8 +205,6 @@ static Shard read_shard(const Json& json, const std::string& folder, const char*
     if (s.tokens == 0 || s.begin > has || s.tokens > has - s.begin)
         die_content("data: " + path, with_commas(has) + " tokens",
                     "those that " + std::string(what) + " lists");
-    s.sources = read_numbers<uint64_t>(json.at("sources", what), "sources", s.begin,
-                                       s.begin + s.tokens, what);
     return s;
 }
 
@@ -215,14 +216,21 @@ static Dataset read_dataset(const Json& json, const std::string& folder, int T, 
     for (JsonItems i(json.find("shards")); i.next();) {
         const Shard s = read_shard(i.value, folder, what);
         d.first.push_back(d.samples);
-        for (const uint64_t at : s.sources) d.sources.push_back(d.samples + (at - s.begin) / T);
         d.samples += (s.tokens - 1) / T;
         d.tokens += s.tokens;
         d.shards.push_back(s);
     }
     d.first.push_back(d.samples);
-    d.sources.push_back(d.samples);
     if (json.find("rows")) d.open_rows(path_join(folder, json.get_string("rows", what)));
+    size_t shard = 0;
+    for (JsonItems i(json.find("mixture")); i.next(); shard += i.value.get_u64("shards", what)) {
+        d.paths.push_back(i.value.get_string("path", what));
+        d.weights.push_back(i.value.get_double("weight", what));
+        d.begins.push_back(d.first[std::min(shard, d.shards.size())]);
+        if (d.weights.back() <= 0) refuse(what, "weight", i.value.find("weight"), "above 0");
+    }
+    if (d.paths.empty()) d.paths = {""}, d.weights = {1}, d.begins = {0};
+    d.begins.push_back(d.samples);
     return d;
 }
 
@@ -250,10 +258,10 @@ static Vocabulary read_vocabulary(const Json& json, const std::string& folder, i
     };
     Vocabulary v = {.name = json.get_string("name", what),
                     .tokens = number("tokens"),
-                    .ends = read_numbers(json.at("ends", what), "ends", 0, size, what),
+                    .ends = read_numbers(json.at("ends", what), "ends", size, what),
                     .documents = {number("begin"), number("end")},
                     .untrained =
-                        read_numbers(json.at("untrained", what), "untrained", 0, size, what),
+                        read_numbers(json.at("untrained", what), "untrained", size, what),
                     .config = json.at("config", what).text(),
                     .chats = json.at("chats", what).text() == "true",
                     .bytes = read_table(path_join(folder, json.get_string("bytes", what)))};
@@ -270,7 +278,7 @@ Data read_data(const std::string& folder, int T) {
     Data data = {.train = read_dataset(json.find("train"), folder, T, what),
                  .val = read_dataset(json.find("val"), folder, T, what),
                  .vocab_size = int(json.get_u64("vocab_size", what))};
-    data.start = read_numbers(json.find("start"), "start", 0, data.vocab_size, what);
+    data.start = read_numbers(json.find("start"), "start", data.vocab_size, what);
     data.train.description = json.get_string("description", what);
     if (const Json vocabulary = json.find("vocabulary"))
         data.vocabulary = read_vocabulary(vocabulary, folder, data.vocab_size, what);

@@ -53,8 +53,6 @@ struct Shard {
     // From token KEY of the file on: how many bytes of the text as given a byte of a token's text
     // stands for. Tokens have the text after NFC.
     std::map<uint64_t, double> given = {{0, 1}};
-    // The tokens of the file at which a file that the user gave begins; the first is `begin`.
-    std::vector<uint64_t> sources = {0};
 
     // Reads tokens [first, first + n) of the shard, with these bits. Any thread may call
     // it. kExitBadContent if a token is not below vocab_size.
@@ -70,12 +68,15 @@ struct Piece {
 
 struct Dataset {
     std::vector<Shard> shards = {};
-    // The number of each shard's first sample, or of its first token if rows are packed, and at the
-    // end the number of samples, or tokens.
-    std::vector<uint64_t> first = {};
-    // The first sample of each file that the user gave, and at the end the number of samples. A
-    // sample of joined texts is of the file in which its inputs end.
-    std::vector<uint64_t> sources = {};
+    // The number of the first sample that begins in each shard or later, and at the end the number
+    // of samples. starts: likewise of tokens; only if rows are packed.
+    std::vector<uint64_t> first = {}, starts = {};
+    // Of each source of a mixture its path, as the user gave it, and its part of the training
+    // samples; other data are one source, whose path is "". begins: the number of each source's
+    // first sample, and at the end the number of samples.
+    Words paths = {};
+    std::vector<double> weights = {};
+    std::vector<uint64_t> begins = {};
     int T = 0;                          // tokens per sample
     int overlap = 0;                    // tokens that a sample shares with the one before
     // A token sees its own document alone: --rows masked, with the tokens between documents, and
@@ -102,9 +103,9 @@ struct Dataset {
     void open_rows(const std::string& path);
     // Returns what sample i < samples has. kExitBadContent: the table is damaged.
     std::vector<Piece> pieces(uint64_t i) const;
-    // Returns how many batches of B samples an evaluation scores: `most` of them, or all if `most`
-    // is 0.
-    uint64_t batches(int B, int64_t most) const;
+    // Returns how many batches of B samples of source k an evaluation scores: `most` of them, or all
+    // if `most` is 0.
+    uint64_t batches(size_t k, int B, int64_t most) const;
 };
 
 // The contents of the text files in a model's folder; "" for a file that does not exist.
@@ -198,10 +199,11 @@ struct Sampler {
     // ones those of replica 1, ...
     using Order = uint64_t(const Sampler& run, uint64_t c);
     Order* order;
-    std::vector<uint64_t> first;        // as Dataset::sources
+    std::vector<uint64_t> first;        // as Dataset::begins
     uint64_t seed = 0;
     int B = 0, G = 0, R = 1;
     std::map<std::string, double> hyper = {};   // values of options, the order's own among them
+    std::vector<double> weights = {1};  // as Dataset::weights, the largest first
     // Returns which sample is sequence b (0..B-1) of micro-batch k (0..G-1) of the step.
     uint64_t index(uint64_t step, int k, int b) const {
         return order(*this, (step * G + k) * B + b);

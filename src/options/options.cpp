@@ -156,7 +156,8 @@ std::vector<Option> option_table(Options* o) {
     add("Data", {
         {"data", "PATH",
          "text, JSON of texts or conversations, .npy, token shards (.bin of llm.c or nanoGPT, "
-         "NAME.u32.bin): a file, folder or glob (default: the built-in stories)", &o->data,
+         "NAME.u32.bin): a file, folder or glob, or several with weights: a.txt:0.7,b.txt:0.3 (default: the "
+         "built-in stories)", &o->data,
          "dataset input-bin -i"},
         {"val-data", "PATH",
          "default: what is named val, valid, validation, dev or eval in --data; else its last "
@@ -238,8 +239,8 @@ std::vector<Option> option_table(Options* o) {
         {"eval-every", "STEPS", "and after the last step; 0 = never", &o->eval_every,
          "eval-interval -v"},
         {"eval-steps", "BATCHES",
-         "an evaluation scores the first N; 0 = all; by default 262,144 tokens, or as "
-         "--preset says", &o->eval_steps, "eval-iters -m"},
+         "an evaluation scores the first N of each source; 0 = all; by default 262,144 tokens, or "
+         "as --preset says", &o->eval_steps, "eval-iters -m"},
         {"task", "FILE",
          "of eval: questions to score, a line {\"ctx\", \"endings\", \"label\"} each", &o->task,
          "eval-task tasks"},

@@ -158,8 +158,8 @@ RunProgress read_progress(const Run& run, Comm* comm, Options* options, const Da
     const Json state = parse_json(text, where, true);
     if (state.get_string("data_hash", where) != data.train.hash)
         die(kExitUsage,
-            "--data: %s: got other data than the run began with; give those, or begin a new run with "
-            "--init",
+            "--data: %s: got other data or weights than the run began with; give those, or begin a new "
+            "run with --init",
             options->data.c_str());
     const Json eval_steps = state.find("options").find("eval-steps");
     const bool scores_differ =

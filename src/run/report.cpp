@@ -13,15 +13,14 @@ void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
     s->ranks = ranks;
 }
 
-// Returns how many passes the run makes over its training samples; 0 without data.
-static double epochs(const Options& o, const Data& data) {
-    const double drawn = double(o.steps) * double(o.total_batch_size / o.shape.T);
-    return data.train.samples ? drawn / data.train.samples : 0;
+// Returns how many passes the run makes over the training samples of source k.
+static double epochs(const Options& o, const Dataset& train, size_t k) {
+    return train.weights[k] * double(o.steps) * double(o.total_batch_size / o.shape.T) /
+           double(train.begins[k + 1] - train.begins[k]);
 }
 
 std::string describe_run(const Options& o, const Data& data, int ranks) {
     const ModelInfo& info = *find_model(o.model);
-    const double passes = epochs(o, data);
     std::string text = format("model   %s: %s | context %d | %s parameters", info.title,
                               info.text(o.shape).c_str(), o.shape.T,
                               with_commas(count_parameters(info.tensors(o.shape))).c_str());
@@ -31,9 +30,17 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
     text += format("\ndata    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
                    data.train.description.c_str(), data.vocabulary.name.c_str(), o.shape.V,
                    same_log(o.shape.V));
-    if (passes > 0) text += format(" | %.*f epochs", passes < 10 ? 2 : 0, passes);
-    const uint64_t scored = data.val.batches(o.batch_size, o.eval_steps),
-                   all = data.val.batches(o.batch_size, 0);
+    for (size_t k = 0; o.steps > 0 && k < data.train.paths.size(); k++) {
+        const double passes = epochs(o, data.train, k);
+        const std::string& path = data.train.paths[k];
+        text += format(" | %.*f epochs%s%s", passes < 10 ? 2 : 0, passes, path.empty() ? "" : " of ",
+                       path.c_str());
+    }
+    uint64_t scored = 0, all = 0;
+    for (size_t k = 0; k < data.val.paths.size(); k++) {
+        scored += data.val.batches(k, o.batch_size, o.eval_steps);
+        all += data.val.batches(k, o.batch_size, 0);
+    }
     if (o.eval_every && scored < all)
         text += format("\nval     first %s of %s batches; --eval-steps 0 takes all",
                        with_commas(scored).c_str(), with_commas(all).c_str());
@@ -45,7 +52,9 @@ std::string describe_run(const Options& o, const Data& data, int ranks) {
 }
 
 std::string many_epochs(const Options& o, const Data& data) {
-    const double passes = epochs(o, data);
+    double passes = 0;
+    for (size_t k = 0; k < data.train.paths.size(); k++)
+        passes = std::max(passes, epochs(o, data.train, k));
     if (passes <= 40) return "";
     return format("data: %.0f epochs; give more text, --steps %.0f for 3 or more, or a smaller "
                   "--total-batch-size", passes, std::ceil(3 / passes * o.steps));
@@ -73,7 +82,10 @@ static void write_facts(Reporter* r, int64_t step) {
         .add("data_hash", r->data->train.hash)
         .add("params", count_parameters(r->info->tensors(o.shape)))
         .add("tokens_per_step", o.total_batch_size);
-    if (r->data->train.rows) facts.add("padding", r->data->train.padding);
+    const Dataset& train = r->data->train;
+    if (train.rows) facts.add("padding", train.padding);
+    for (size_t k = 0; train.paths.size() > 1 && k < train.paths.size(); k++)
+        facts.add("epochs/" + train.paths[k], epochs(o, train, k));
     const std::string options = options_to_json(o);
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
     write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);
@@ -225,12 +237,20 @@ void report_warning(Reporter* r, int64_t step, const std::string& message) {
     r->log->event(event("warn", step).add("msg", message));
 }
 
-void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds) {
+void report_score(Reporter* r, int64_t step, const std::vector<double>& losses, double bpb,
+                  bool best, double seconds) {
     if (!r->log) return;
     r->spent += seconds;
-    r->log->event(event("val", step).add("loss", loss).add("bpb", bpb));
-    const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
-    r->log->text("val  step %ld | loss %.4f%s%s", step, loss, bits.c_str(),
+    JsonLine line = event("val", step);
+    line.add("loss", losses[0]).add("bpb", bpb);
+    std::string text = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
+    for (size_t k = 1; k < losses.size(); k++) {
+        const std::string& path = r->data->val.paths[k - 1];
+        line.add("val_loss/" + path, losses[k]);
+        text += format(" | %s %.4f", path.c_str(), losses[k]);
+    }
+    r->log->event(line);
+    r->log->text("val  step %ld | loss %.4f%s%s", step, losses[0], text.c_str(),
                  best ? " | best" : "");
 }
 

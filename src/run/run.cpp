@@ -53,7 +53,9 @@ std::string make_default_folder(const Options& options) {
     std::string model =
         options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);
     model += options.label();
-    const std::string data = options.data.empty() ? "stories" : name_of(options.data);
+    // A mixture is named after its first source.
+    const std::string source = options.data.substr(0, options.data.find(':')),
+                      data = source.empty() ? "stories" : name_of(source);
     char when[32];
     const time_t now = time(nullptr);
     std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime(&now));

@@ -146,7 +146,7 @@ void join_reports(StepStats* stats, const std::vector<RankReport>& ranks);
 // Returns the lines that a run's header and --dry-run share: model, what it trains, data, batch,
 // learning rate.
 std::string describe_run(const Options& options, const Data& data, int ranks);
-// Returns a warning if the run makes more than 40 passes over its training data; else "".
+// Returns a warning if the run makes more than 40 passes over a source of its training data; else "".
 std::string many_epochs(const Options& options, const Data& data);
 // Prints and logs a run. The first members are what it needs to know about the run.
 struct Reporter {
@@ -177,7 +177,9 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 void report_begin(Reporter* r, const RunProgress& at);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);     // "": no warning
-void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best, double seconds);
+// losses: of all, and behind it, if there are several, of each source of the validation data.
+void report_score(Reporter* r, int64_t step, const std::vector<double>& losses, double bpb,
+                  bool best, double seconds);
 using Print = std::function<void(const std::string&)>;
 // Prints and logs a sample, unless a stop is requested. generate() passes on the text piece by
 // piece, and returns it.

@@ -353,7 +353,7 @@ void jinja(std::string_view in) {
 }
 const std::string kShard =
     R"({"vocab_size":1,"description":"a","train":{"path":"a","hash":"b","shards":[{"file":"tokens.bin","width":2,)"
-    R"("offset":0,"begin":0,"tokens":12,"every":0,"crc32c":0,"masked":false,"sources":[0])";
+    R"("offset":0,"begin":0,"tokens":12,"every":0,"crc32c":0,"masked":false)";
 // The manifest.json that the trainer reads, a zero byte, and what bytes.bin and rows.bin have.
 void data(std::string_view in) {
     file("./manifest.json", next_word(&in, '\0'));

@@ -67,6 +67,7 @@ check "its options pass the tests of options" "$copy/build/tests/options"
 check "its rules pass the tests of rules" "$copy/build/tests/kernels_cpu"
 train=$copy/train_gpt
 plan="--device cpu --dtype fp32 --preset gpt2-124m --dry-run"
+unmixed="--device cpu --seq-len 32 --sampler blocks --out-dir $tmp/unmixed"
 adapted="--device cpu --data tests/golden/lines.txt --lora 8 --steps 2 --sample-every 0"
 small="--device cpu --threads 1 --data tests/golden/lines.txt --replicas 4"
 trail="$small --model trail --steps 12 --save-every 6 --eval-steps 0"
@@ -127,8 +128,8 @@ a schedule that is in no list is refused with those that are ~ 2 ~ half\|cosine 
 int8: a GPU is refused ~ 2 ~ reduce int8: needs CPUs ~ --dry-run --for h100 --reduce int8
 int8: another's state is refused ~ 65 ~ --reduce it began with ~ --resume "$tmp/int8-one" --steps 14 --reduce ordered
 adafactor: rows and columns in the plan ~ 0 ~ optimizer [0-9]\.[0-9] ~ $plan --optimizer adafactor
-another mixture is refused on resume ~ 2 ~ mix: got 60, the run has 70 ~ --resume "$copy/runs/mix" --mix 60
-one file is no mixture ~ 2 ~ got 1 files of training data, want two ~ $job --sampler mix --out-dir "$tmp/unmixed"
+other blocks are refused on resume ~ 2 ~ block: got 5, the run has 3 ~ --resume "$copy/runs/blocks" --block 5
+an order refuses a mixture ~ 2 ~ sampler blocks: got 2 sources ~ $unmixed --data README.md:1,LICENSE:1
 options of its own: refused values ~ 2 ~ inner ~ --model trail --inner 3 --dry-run
 another loss's option is refused ~ 2 ~ want --loss smooth ~ $job --loss z-loss --smoothing 0.5 --dry-run
 mixture: a GPU is refused ~ 2 ~ mixtral has no CUDA kernels ~ --dry-run --for h100 --model mixtral

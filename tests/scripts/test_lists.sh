@@ -16,10 +16,11 @@ each() { values "$1" | grep -vxE "${2:-}" | sed "s/^/--$1 /"; }     # OPTION [PA
 --model llama --layers 2 --heads 4 --kv-heads 2 --mlp-size 48 --untied-head 1 --rope-factor 8 --lr 1e-2
 --model qwen3 --layers 2 --heads 4 --kv-heads 2 --head-size 24 --window 5 --window-from 1 --dtype bf16 --lr 1e-2
 --model lstm --layers 2 --dtype bf16 --lr 1e-2
+--data tests/golden/lines.txt:0.7,README.md:0.3
 END
 } >"$tmp/rows"
 check "--help has the lists" test "$(cut -d' ' -f1 "$tmp/rows" | sort -u | wc -l)" -ge 5
-# A mixture wants two files, and packed rows want documents.
+# Packed rows want documents.
 mkdir "$tmp/texts"
 sed 's/.*/{"text":"&"}/' tests/golden/lines.txt >"$tmp/texts/val.jsonl"
 sed 60q "$tmp/texts/val.jsonl" >"$tmp/texts/a.jsonl"
@@ -61,6 +62,8 @@ resumed() {
 }
 while read -r row; do
     case $row in *--dtype*) plain="$small $row" ;; *) plain="$small --dtype fp32 $row" ;; esac
+    # The row comes in place of the data of the others.
+    case $row in --data*) plain=$(echo "$small --dtype fp32" | sed "s|--data [^ ]*|$row|") ;; esac
     job="$plain --measure $measurements --measure-every 3"
     rm -rf "$tmp/first" "$tmp"/ranks_?
     check "$row" run first $train

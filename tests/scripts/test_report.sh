@@ -31,7 +31,7 @@ a_run() {
             time = 1000
             start("run", 0)
             for (i = 0; i < 30; i++) train(i, i == 5 ? 999 : i < 20 ? 4 - i / 20 : 7)
-            text("val", 20, "\"loss\":3.25,\"bpb\":4.5")
+            text("val", 20, "\"loss\":3.25,\"bpb\":4.5,\"val_loss/a.txt\":3,\"val_loss/b\":3.5")
             text("val", 30, "\"loss\":7.7777,\"bpb\":9")
             text("sample", 20, "\"prompt\":\"\",\"text\":\"stays there\"")
             text("sample", 30, "\"prompt\":\"\",\"text\":\"taken back\"")
@@ -39,7 +39,7 @@ a_run() {
             start("resume", 20)
             for (i = 20; i < 40; i++) train(i, i == 25 ? "null" : 3 - i / 40)
             text("warn", 25, "\"msg\":\"step 25 skipped: the gradient\"")
-            text("val", 40, "\"loss\":2.1234,\"bpb\":3.0625,\"top1\":0.5")
+            text("val", 40, "\"loss\":2.1234,\"bpb\":3.0625,\"top1\":0.5,\"val_loss/a.txt\":2")
             text("ckpt", 40, "\"path\":\"x/step_00000040\",\"stall_ms\":12.5,\"write_ms\":80")
             text("task", 40, "\"name\":\"colours\",\"items\":8,\"right\":6,\"right_norm\":6")
             text("sample", 40, "\"prompt\":\"Mira\",\"text\":\" </script><script>alert(1)</script> <img onerror=x>\"")
@@ -82,8 +82,9 @@ check "nothing of what was never measured, and no words" values '"mfu" not in cu
 check "numbers that it does not know" values 'curve["aux_loss"][39] == 0.25 and curve["val top1"] == {40: 0.5} and \
     curve["norm/a"] == {9: 4.5, 19: 9.5, 29: 14.5, 39: 19.5} and curve["norm/b"] == {9: 7, 19: 7, 29: 7, 39: None}'
 check "have a chart each, parts of one measurement the same" has '<figure data-y="aux_loss" data-dots="" data-smooth>' \
-    '<figure data-y="" data-dots="val top1">' '<figure data-y="norm/" data-dots=""><figcaption><h3>norm</h3>'
-check "and there are no others" test "$(grep -o '<figure data' "$page" | wc -l)" -eq 19
+    '<figure data-y="" data-dots="val top1">' '<figure data-y="norm/" data-dots=""><figcaption><h3>norm</h3>' \
+    '<figure data-y="val val_loss/" data-dots=""><figcaption><h3>val val_loss</h3>'
+check "and there are no others" test "$(grep -o '<figure data' "$page" | wc -l)" -eq 20
 check "tokens, seconds without the pause" values \
     'run["places"][1][3] == 4096 and run["places"][2][3] == 2 and run["places"][2][39] == 25'
 check "a sample can neither end the script nor be a tag" lacks '<script>alert' '<img'

@@ -242,6 +242,40 @@ check "and each is one" [ "$(ends "$tmp/names3")" -ge 39 ]
 expect "a resume goes on so" 0 '^done' $train --resume "$tmp/names" --steps 3
 expect "and no other begins" 2 'special-tokens: got on, the run has off' $train --resume "$tmp/h2" --special-tokens
 
+# ---- mixtures
+a=$tmp/a.txt d=$tmp/d.jsonl
+mix_job="$shape --dtype fp32 --threads 1 --sample-every 0 --save-every 2 --out-dir $tmp/mix --data $a:0.7,$d:0.3"
+passes="[0-9.]* epochs of $a . [0-9.]* epochs of $d"
+expect "a mixture is planned" 0 "$passes" $train $mix_job --steps 4 --dry-run
+expect "and trained" 0 "^val .*4 .*loss [0-9.]* . [0-9.]* bpb . $a [0-9.]* . $d [0-9.]*" $train $mix_job --steps 4 \
+    --eval-every 2
+check "its data are described" grep -q "^data    70 % $a: [0-9,]* training and .* text$" "$tmp/expect.log"
+events() { grep "\"event\":\"$1\"" "$tmp/mix/metrics.jsonl"; }
+logged() { events run | grep "\"epochs/$a\":[0-9.]*,\"epochs/$d\":[0-9.]*,"; }
+check "its epochs are logged" logged
+scores() {          # eval's, and those of the run's last step
+    $train eval "$tmp/mix" >"$tmp/eval" && cat "$tmp/eval" && for source in '' "$a" "$d"; do
+        member=loss; [ -z "$source" ] || member=val_loss/$source
+        want=$(events val | grep '"step":4' | sed "s|.*\"$member\":\([^,]*\),.*|\1|")
+        grep "^${source:+$source: }val loss" "$tmp/eval" | awk -v want="$want" '{ sub(/.*val loss/, "") }
+            { print $1, want; off = $1 - want; exit !(off < 1e-6 && off > -1e-6) }' || return 1
+    done
+    # The loss of all is the mean over all tokens.
+    awk '{ sub(/.*val loss/, ""); sum[NR > 1] += $1 * $5; n[NR > 1] += $5 }
+        END { off = sum[1] / n[1] - sum[0] / n[0]; exit !(NR == 3 && n[1] == n[0] && off < 1e-5 && off > -1e-5) }' "$tmp/eval"
+}
+check "eval scores each source" scores
+drawn() { "${TOOLS:-$PWD/build}/report" "$tmp/mix" -o "$tmp/mix.html" && grep -q "val_loss/$a" "$tmp/mix.html"; }
+check "and the report draws them" drawn
+cp "$a" "$tmp/moved.txt"
+cases $train --resume "$tmp/mix" --steps 5 <<'END'
+a resume refuses other weights ~ 2 ~ got other data or weights ~ --data "$a:0.6,$d:0.4"
+and another source ~ 2 ~ got other data or weights ~ --data "$a:0.7,$tmp/n.txt:0.3"
+not another order, scale or place ~ 0 ~ ^done ~ --data "$d:3,$tmp/moved.txt:7"
+END
+expect "PyTorch's order has no mixtures" 2 'sampler torch: got 2 sources' $train $mix_job --steps 4 --force --sampler torch
+check "other weights make no tokens" makes 0 run weighted --data "$a:1,$d:1"
+
 # ---- prep itself
 stop_it() {         # a request to stop while prep works is heard when the tokens are there
     awk '{ for (i = 0; i < 60; i++) print }' "$tmp/a.txt" "$tmp/a.txt" "$tmp/a.txt" >"$tmp/long.txt"

@@ -122,7 +122,7 @@ TEST(documents_of_samples) {
                           Case{{7, 8}, {{0, 1, 1, 1, 4, 4, 4, 4}, {0, 0, 2, 2, 2, 2, 2, 7}}},
                           Case{{-1, 8}, {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 1, 1, 1, 1, 5, 6, 6}}}}) {
         d.apart = c.between;
-        BatchLoader loader(d, {[](const Sampler&, uint64_t i) { return i; }, d.sources, 3, 2, 1, 1}, 9, 0, 1, 0);
+        BatchLoader loader(d, {[](const Sampler&, uint64_t i) { return i; }, d.begins, 3, 2, 1, 1}, 9, 0, 1, 0);
         const BatchLoader::Batch& batch = loader.next();
         for (size_t i = 0; i < 2; i++) {
             std::vector<int> x(8), y(8), begin(8, -1);
@@ -159,7 +159,7 @@ static std::string packed(uint64_t T, const std::vector<uint64_t>& lengths, uint
     for (const uint64_t n : lengths) end += n;
     Packer p = {T};
     for (const uint64_t n : lengths) {
-        p.add(at, at + n, end, at == 0);
+        p.add(at, at + n, end);
         at += n;
     }
     p.pack();
@@ -203,7 +203,7 @@ TEST(packing_by_plain_loops) {
     for (uint64_t from = 0; from < count; from += block) {
         std::vector<std::vector<uint64_t>> by_length(T + 1), made;
         for (uint64_t i = from; i < std::min(count, from + block); at += lengths[i++]) {
-            p.add(at, at + lengths[i], UINT64_MAX, i == 0);
+            p.add(at, at + lengths[i], UINT64_MAX);
             for (uint64_t k = 0; k < lengths[i]; k += T)
                 by_length[std::min(T, lengths[i] - k)].push_back(at + k);
         }
@@ -285,7 +285,7 @@ TEST(rows_of_documents) {
     }
 }
 
-// Of token files, each of which has rows of its own; empty documents are some, and a file may begin within one.
+// Of token files; empty documents are some, and a file may begin within one.
 TEST(rows_of_token_files) {
     const Folder f;
     f.add("a.u32.bin", raw<uint32_t>({'a', 256, 'b', 'c', 256, 256, 256, 'd'}));
@@ -295,28 +295,25 @@ TEST(rows_of_token_files) {
     TextOptions o = packing_options(f.path, 4);
     o.tokenizer = "byte";
     const Opened data = open_text(o);
-    EXPECT_EQ(shown_rows(data.train), "a ^bc>^bc^ | ^ ^ ^d>^^d. | ^e _ _>e...");
+    EXPECT_EQ(shown_rows(data.train), "a ^bc>^bc^ | ^ ^ _ _>^^.. | ^d ^e>d.e.");
     EXPECT_EQ(shown_rows(data.val), "^f _ _>f^..");
-    EXPECT(data.train.sources == (std::vector<uint64_t>{0, 2, 2, 3}), "%s", shown(data.train.sources).c_str());
+    EXPECT_EQ(data.train.first, std::vector<uint64_t>{0, 3, 3, 3});
     EXPECT(std::fabs(data.train.padding - 2.0 / 12) < 1e-12, "%g", data.train.padding);
 }
 
-// A file of documents shares no row with another; files of one document do.
+// A source of a mixture shares no row with another; files of one source do.
 TEST(sources_of_packed_rows) {
-    const Folder lines, texts;
-    lines.add("a.jsonl", json_lines({"aaaa", "a"}));
-    lines.add("b.jsonl", json_lines({"b", "bb"}));
-    lines.add("c.jsonl", json_lines({"c"}));
+    const Folder f, texts;
+    const std::string a = f.add("a.jsonl", json_lines({"aaaa", "a"})), b = f.add("b.jsonl", json_lines({"b", "bb"})),
+                      val = f.add("v.jsonl", json_lines({"vv"}));
     for (const char* text : {"aaaa", "bb", "cccccc", "d"}) texts.add(std::string(1, *text) + ".txt", text);
-    const struct { const std::string& folder; const char* rows; std::vector<uint64_t> sources; } rows[] = {
-        {lines.path, "^aaaa ^a _>aaaa^a^. | ^b ^bb _ _ _>b^bb^... | ^c _ _ _ _ _ _>c.......", {0, 1, 2, 3}},
-        {texts.path, "^aaaa ^bb>aaaa^bb^ | ^cccccc _>cccccc^. | ^d _ _ _ _ _ _>d.......", {0, 1, 1, 2, 3}}};
-    for (const auto& [folder, want, sources] : rows) {
-        const Folder f;
-        const Opened data =
-            open_text(packing_options(folder, 8, f.add("v.jsonl", json_lines({"vv"}))));
-        EXPECT_EQ(shown_rows(data.train), want);
-        EXPECT(data.train.sources == sources, "%s", shown(data.train.sources).c_str());
+    const struct { std::string data; const char* rows; std::vector<uint64_t> first; } rows[] = {
+        {a + ":0.4," + b + ":0.6", "^b ^bb _ _ _>b^bb.... | ^aaaa ^a _>aaaa^a..", {0, 1, 2}},
+        {texts.path, "^aaaa ^bb>aaaa^bb^ | ^cccccc _>cccccc^. | ^d _ _ _ _ _ _>d.......", {0, 3}}};
+    for (const auto& [data, want, first] : rows) {
+        const Opened opened = open_text(packing_options(data, 8, val));
+        EXPECT_EQ(shown_rows(opened.train), want);
+        EXPECT_EQ(opened.train.first, first);
     }
 }
 
@@ -334,7 +331,7 @@ TEST(what_cannot_be_packed) {
     }
 }
 
-// A damaged table is refused, or gives other pieces of the same data. Its numbers are counts, rows, pieces and sources.
+// A damaged table is refused, or gives other pieces of the same data. Its numbers are counts, rows, pieces and shards.
 TEST(damaged_rows) {
     const Folder f;
     const Words texts = {"ab", "cde", "f", "ghijklmnop"};
@@ -371,46 +368,137 @@ TEST(damaged_rows) {
     read_all();
 }
 
-// Each file of --data begins with a sample: token files with one of their own, joined texts with the first one that
-// begins in them. A part cut off for validation has the files that have tokens in it.
-TEST(sources) {
-    const std::string line = "{\"text\": \"123\"}\n", turns = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
-    const auto lines = [](const std::string& one, int n) {
-        std::string all;
-        while (n-- > 0) all += one;
-        return all;
-    };
-    using Numbers = std::vector<uint64_t>;
-    const struct { const char* what; std::vector<std::pair<const char*, std::string>> files; Numbers train, val; }
-    rows[] = {
-        {"tokens", {{"a.bin", llmc(counting(9))}, {"b.bin", llmc(counting(14))}, {"val.bin", llmc(counting(9))}},
-         {0, 2, 5}, {0, 2}},
-        {"tokens, cut", {{"a.bin", llmc(counting(9))}, {"b.bin", llmc(counting(41))}}, {0, 2, 10}, {0, 1}},
-        {"tokens, a file for validation", {{"a.bin", llmc(counting(41))}, {"b.bin", llmc(counting(5))}}, {0, 10},
-         {0, 1}},
-        {"texts", {{"a.txt", random_text(10)}, {"b.txt", random_text(21)}, {"val.txt", random_text(30)}}, {0, 2, 8},
-         {0, 7}},               // 11 and 22 tokens, with the end-of-text in front; sample 2 has tokens 8 to 11
-        {"texts, an empty one", {{"a.txt", random_text(11)}, {"b.txt", ""}, {"c.txt", random_text(20)},
-                                 {"val.txt", random_text(30)}}, {0, 3, 8}, {0, 7}},
-        {"texts, one for validation", {{"a.txt", random_text(40)}, {"b.txt", random_text(9)}}, {0, 10}, {0, 2}},
-        {"a short one at the end", {{"a.txt", random_text(7)}, {"b.txt", random_text(1)}, {"val.txt", random_text(30)}},
-         {0, 2, 2}, {0, 7}},    // 10 tokens; b.txt begins at token 8, with which no sample can begin
-        {"JSON", {{"a.jsonl", lines(line, 3)}, {"b.jsonl", lines(line, 4)}, {"val.jsonl", lines(line, 5)}}, {0, 3, 6},
-         {0, 4}},
-        {"JSON, cut", {{"a.jsonl", lines(line, 2)}, {"b.jsonl", lines(line, 8)}}, {0, 2, 8}, {0, 0}},
-        {"conversations", {{"a.jsonl", lines(turns, 2)}, {"b.jsonl", lines(turns, 3)}, {"val.jsonl", lines(turns, 1)}},
-         {0, 2, 5}, {0, 1}},
-        {"conversations, cut", {{"a.jsonl", lines(turns, 2)}, {"b.jsonl", lines(turns, 9)}}, {0, 2, 10}, {0, 1}}};
-    for (const auto& [what, files, train, val] : rows) {
-        const Row row(what);
-        const Folder f;
-        for (const auto& [name, content] : files) f.add(name, content);
-        for (int again = 0; again < 2; again++) {       // the second time from the cache
-            const Opened data = open_text(options_for(f.path), false);
-            EXPECT_EQ(data.train.sources, train);
-            EXPECT_EQ(data.val.sources, val);
+// ------------------------------------------------------------------------------------------------------------ mixtures
+
+static std::string json_texts(int n) {
+    std::string lines;
+    for (int i = 0; i < n; i++) lines += "{\"text\": \"document " + std::to_string(i) + "\"}\n";
+    return lines;
+}
+
+// The samples of a source are those that it has alone, in both parts, whatever its place in --data and the scale of the
+// weights. The heaviest comes first.
+TEST(sources_of_a_mixture) {
+    const Folder f;
+    f.add("a.txt", random_text(100));
+    f.add("b.jsonl", json_texts(30));
+    make_directories(f / "c");
+    f.add("c/train.txt", random_text(50, 3));
+    f.add("c/val.txt", random_text(40, 4));
+    const std::string a = f / "a.txt", b = f / "b.jsonl", c = f / "c";
+    const Opened data = open_one(a + ":0.3," + b + ":0.6," + c + ":0.1");
+    uint64_t at[2] = {};
+    for (const auto& [path, weight] : {std::pair(b, 0.6), {a, 0.3}, {c, 0.1}}) {
+        const Row row(path);
+        const Opened alone = open_one(path);
+        for (const Dataset Data::* part : {&Data::train, &Data::val}) {
+            const Dataset &all = data.*part, &own = alone.*part;
+            const size_t k = path == b ? 0 : path == a ? 1 : 2;
+            EXPECT_EQ(all.paths.size(), 3);
+            EXPECT(all.paths[k] == path && all.weights[k] == weight, "source %zu", k);
+            uint64_t& first = at[part == &Data::val];
+            EXPECT_EQ(all.begins[k], first);
+            EXPECT_EQ(all.begins[k + 1], first += own.samples);
+            std::vector<int> x(8), y(8);
+            for (uint64_t i = 0; i < own.samples; i++) {
+                all.sample(all.begins[k] + i, &x[0], &x[4], 257);
+                own.sample(i, &y[0], &y[4], 257);
+                EXPECT_EQ(x, y);
+            }
         }
     }
+    EXPECT(data.train.samples == at[0] && data.val.samples == at[1], "no other samples");
+    // b has the token between documents; a and c, of a single text, have none.
+    EXPECT_EQ(data.vocabulary.ends, std::vector<int>{256});
+    const std::string is = data.train.description;
+    EXPECT(is.starts_with("60 % " + b + ": "), "%s", is.c_str());
+    EXPECT(is.find("\n        30 % " + a + ": 90 training and 10") != is.npos, "%s", is.c_str());
+
+    const std::string hashes = data.train.hash + data.val.hash;
+    const auto hashes_of = [](const std::string& mixture) {
+        const Opened data = open_one(mixture);
+        return data.train.hash + data.val.hash;
+    };
+    EXPECT_EQ(hashes_of(c + ":1," + a + ":3," + b + ":6"), hashes);
+    rename(a.c_str(), (f / "z").c_str());
+    EXPECT_EQ(hashes_of(f / "z:0.3," + b + ":0.6," + c + ":0.1"), hashes);
+    EXPECT(hashes_of(f / "z:0.4," + b + ":0.5," + c + ":0.1") != hashes, "other weights");
+    EXPECT(hashes_of(f / "z:0.3," + b + ":0.7") != hashes, "without one");
+    EXPECT_EQ(hashes_of(b + ":0.2"), hashes_of(b));
+    EXPECT_EQ(hashes_of(f / "z:1," + c + ":1"), hashes_of(c + ":1," + (f / "z:1")));
+    const Opened own = open_one(b + ":2," + c + ":1", 4, "", f / "z");
+    EXPECT(own.val.paths.size() == 1 && own.val.tokens == 100 && own.train.paths.size() == 2, "--val-data");
+    // What has such a name is a file.
+    const std::string name = f.add("p:0.5,q:0.5", random_text(70));
+    EXPECT_EQ(open_one(name).train.tokens, 63);
+}
+
+TEST(a_mixture_has_one_tokenizer) {
+    const Folder f;
+    f.add("a.txt", std::string(30, 'a') + "bcd");
+    f.add("b.jsonl", "{\"text\": \"xyzabc\"}\n{\"text\": \"12345\"}\n");
+    f.add("t.bin", raw(counting(100)));
+    const std::string mixture = f / "a.txt" + ":1," + (f / "b.jsonl") + ":1";
+    const Opened data = open_text(options_for(mixture, 4, "char"), false);
+    EXPECT(data.vocab_size == 12 && data.vocabulary.name == "char", "of all text: %d", data.vocab_size);
+    const Opened bpe = open_text(options_for(mixture, 4, "bpe:258"), false);
+    EXPECT_EQ(std::ranges::count(bpe.vocabulary.bytes, "aa"), 1);
+    const Opened tokens = open_text(options_for(f / "a.txt:1," + (f / "t.bin:2"), 4, "byte"), false);
+    EXPECT_EQ(tokens.train.samples, 22 + 7);
+    const Opened pairs = open_text(options_for(
+        f / "a.txt:1," + f.add("p.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                                          "{\"prompt\": \"c\", \"completion\": \"d\"}\n") + ":2", 8), false);
+    EXPECT(pairs.train.trained(0, 257) < 8 && pairs.train.trained(1, 257) == 8, "the loss counts what it counts alone");
+}
+
+TEST(refused_mixtures) {
+    const Folder f;
+    for (const char* name : {"a.txt", "same.txt"}) f.add(name, random_text(200));
+    f.add("b.txt", random_text(300, 5));
+    f.add("short.txt", random_text(4));
+    f.add("empty.txt", "");
+    f.add("t.bin", raw(counting(100)));
+    f.add("c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+                     "\"b\"}]}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                     "\"content\": \"c\"}]}\n");
+    const struct { int code; const char *mixture, *tokenizer, *part; } rows[] = {
+        {kExitUsage, "a.txt,b.txt", "", "/a.txt, want PATH:WEIGHT with a weight from 1e-6"},
+        {kExitUsage, "a.txt:0.5,b.txt", "", "/b.txt, want PATH:WEIGHT"},
+        {kExitUsage, "a.txt:-1,b.txt:2", "", "/a.txt:-1, want PATH:WEIGHT"},
+        {kExitUsage, "a.txt:0,b.txt:2", "", "/a.txt:0, want PATH:WEIGHT"},
+        {kExitUsage, "a.txt:nan,b.txt:2", "", "/a.txt:nan, want"},
+        {kExitUsage, "a.txt:inf,b.txt:2", "", "/a.txt:inf, want"},
+        {kExitUsage, "a.txt:1e-7,b.txt:2", "", "a.txt:1e-7, want"},
+        {kExitUsage, "a.txt:0.5x,b.txt:1", "", "0.5x, want"},
+        {kExitUsage, "a.txt:,b.txt:1", "", "/a.txt:, want"}, {kExitUsage, "a.txt:-1", "", "/a.txt:-1, want"},
+        {kExitUsage, "a.txt:1,a.txt:2", "", "got the same data as"},
+        {kExitUsage, "a.txt:1,same.txt:1", "", "got the same data"},
+        {kExitNoInput, "a.txt:1,none.txt:1", "", "/none.txt: no file is there"},
+        {kExitNoInput, "none:x", "", "none:x: no file is there"},
+        {kExitNoInput, "none:1", "", "/none: no file is there"},
+        {kExitBadContent, "a.txt:1,empty.txt:1", "", "/empty.txt: got too few training tokens"},
+        {kExitBadContent, "short.txt:1,b.txt:1", "", "/short.txt: got too few training tokens"},
+        {kExitUsage, "a.txt:1,t.bin:1", "", "t.bin: got another vocabulary (none) than "},
+        {kExitUsage, "a.txt:1,t.bin:1", "char", "it learns from the text of a training run"},
+        {kExitUsage, "a.txt:1,c.jsonl:2", "", "c.jsonl: got conversations beside other data"},
+        {kExitUsage, "a.txt:2,c.jsonl:1", "", "c.jsonl: got conversations beside other data"}};
+    for (const auto& [code, mixture, tokenizer, part] : rows) {
+        const Row row(mixture);
+        std::string paths;
+        for (const std::string& item : split(mixture, ',')) paths += (paths.empty() ? "" : ",") + (f / item);
+        expect_error(code, part, [&, &tokenizer = tokenizer] { open_one(paths, 4, tokenizer); });
+    }
+}
+
+// An evaluation scores the first batches of each source, and no batch has two.
+TEST(batches_of_sources) {
+    const Dataset d = {.paths = {"a", "b", "c"}, .weights = {0.5, 0.3, 0.2}, .begins = {0, 5, 7, 9}};
+    const auto count = [&](int B, int64_t most) {
+        return std::vector{d.batches(0, B, most), d.batches(1, B, most), d.batches(2, B, most)};
+    };
+    EXPECT_EQ(count(2, 0), std::vector<uint64_t>{3, 1, 1});
+    EXPECT_EQ(count(2, 2), std::vector<uint64_t>{2, 1, 1});
+    EXPECT_EQ(count(1, 0), std::vector<uint64_t>{5, 2, 2});
 }
 
 // ------------------------------------------------------------------------------------------------------------- formats
@@ -1157,6 +1245,9 @@ TEST(damaged_folders) {
     const std::string manifest = folder + "/manifest.json", good = read_file(manifest);
     EXPECT_EQ(read_data(folder, 4).train.tokens, 900);
     const std::string most = "18446744073709551615";
+    const auto source = [](const std::string& weight, const std::string& shards) {
+        return "{\"path\":\"a\",\"weight\":" + weight + ",\"shards\":" + shards + "}]";
+    };
     const struct { std::string key; std::vector<std::string> values; const char* part; } rows[] = {
         {"\"tokens\":", {"0", "1001", "9223372036854775808", most}, "tokens.bin: got 1,000 tokens"},
         {"\"begin\":", {most}, "tokens.bin: got 1,000 tokens"}, {"\"offset\":", {most}, "tokens.bin: got 0 tokens"},
@@ -1170,7 +1261,10 @@ TEST(damaged_folders) {
         {"\"start\":[", {"-1]", "257]", "\"a\"]", most + "]"}, "manifest.json: start"},
         {"\"vocabulary\":{\"name\":\"byte\",\"tokens\":", {"-2", "258", "1e300", "\"1\""}, "manifest.json: tokens"},
         {"\"end\":", {"-2", "1e300", "null"}, "manifest.json: end"},
-        {"\"shards\":[", {"1"}, ""}, {"\"hash\":", {"7"}, "hash"}};
+        {"\"shards\":[", {"1"}, ""}, {"\"hash\":", {"7"}, "hash"},
+        {"\"mixture\":[", {"{}]"}, "manifest.json: path"},
+        {"\"mixture\":[", {source("0", "1"), source("-1", "1"), source("null", "1")}, "json: weight"},
+        {"\"mixture\":[", {source("1", "-1"), source("1", "null")}, "json: shards"}};
     Refusals bad = {{good.substr(0, good.size() / 2), "manifest.json: byte"}};
     for (const auto& [key, values, part] : rows)
         for (const std::string& value : values) {
@@ -1282,7 +1376,7 @@ TEST(built_in_stories) {
 // ------------------------------------------------------------------------------------------------------- the loader
 
 static Sampler sampler_of(const Dataset& d, int B, int G, int R, const OrderInfo& order = lockstep_info) {
-    return {order.sample, d.sources, 3, B, G, R};
+    return {order.sample, {0, d.samples}, 3, B, G, R};
 }
 
 TEST(loader_gives_what_the_sampler_says) {

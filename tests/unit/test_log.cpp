@@ -52,8 +52,9 @@ struct TestRun {
     Comm comm;
     ModelInfo info = *find_model("gpt2");
     Folder place;
+    Data data = {.val = {.paths = {"a.txt", "b"}}};     // that the scores behind the first one are of
     Run run = {place.path, ""};
-    Reporter r = {&o, &comm, &run, nullptr, &info, "cpu", "none", NAN};
+    Reporter r = {&o, &comm, &run, &data, &info, "cpu", "none", NAN};
     TestRun(const std::string& folder, int64_t steps, int64_t log_every, bool resumed = false) {
         o.steps = steps;
         o.log_every = log_every;
@@ -106,8 +107,8 @@ TEST(events_have_the_promised_fields) {
         for (unsigned rank = 0; RankReport& r : four.ranks) r.times.sensors = {90500 + rank, 1500, 50 + rank}, rank++;
         report_step(&run.r, four);
         EXPECT_EQ(events(tmp.path).size(), 3);
-        report_score(&run.r, 1, loss, NAN, true, 1);
-        report_score(&run.r, 2, INFINITY, 2.5, false, 1);
+        report_score(&run.r, 1, {loss}, NAN, true, 1);
+        report_score(&run.r, 2, {INFINITY, 2, 0.5}, 2.5, false, 1);
         run.o.prompt = "It \"was\"";
         report_sample(&run.r, 2, [](const Print& print) { return print("x"), "x\n\xff"; });
         report_saved(&run.r, 2, "ckpt/step_00000002", 0.25, 1.5);
@@ -128,6 +129,8 @@ TEST(events_have_the_promised_fields) {
                float(e[2].get_double("compute_ms_max", "")) == 7.75f);
     EXPECT(keys(e[3]) == "event step loss bpb time" && e[3].find("bpb").kind() == Json::null &&
                e[4].find("loss").kind() == Json::null);
+    EXPECT(keys(e[4]) == "event step loss bpb val_loss/a.txt val_loss/b time" &&
+               e[4].get_double("val_loss/b", "") == 0.5, "a mixture");
     EXPECT(keys(e[5]) == "event step prompt text time" && e[5].get_string("prompt", "") == "It \"was\"" &&
                e[5].get_string("text", "") == "x\n\uFFFD", "sample");
     EXPECT(keys(e[6]) == "event step path stall_ms write_ms time" && e[6].get_double("stall_ms", "") == 250, "ckpt");
@@ -196,12 +199,20 @@ TEST(epochs) {
         o.batch_size = 1, o.steps = c.steps, o.total_batch_size = c.total;
         o.shape.T = c.T, o.shape.C = o.shape.NH = o.shape.V = 1;
         Data data;
-        data.train.samples = c.samples;
+        if (c.samples) data.train = {.paths = {""}, .weights = {1}, .begins = {0, c.samples}};
         const std::string text = describe_run(o, data, 1), said = many_epochs(o, data);
         EXPECT(has(text, c.line + std::string("\nbatch ")), "got %s, want %s", text.c_str(), c.line);
         EXPECT(said.empty() == !*c.warning && has(said, c.warning), "got %s, want %s", said.c_str(),
                c.warning);
     }
+    Options o;
+    o.model = "gpt2";
+    o.batch_size = 1, o.steps = 100, o.total_batch_size = 100;
+    o.shape.T = 10, o.shape.C = o.shape.NH = o.shape.V = 1;
+    const Data data = {.train = {.paths = {"a.txt", "b"}, .weights = {0.75, 0.25}, .begins = {0, 1000, 1005}}};
+    const std::string text = describe_run(o, data, 1), said = many_epochs(o, data);
+    EXPECT(has(text, " | 0.75 epochs of a.txt | 50 epochs of b\nbatch"), "%s", text.c_str());
+    EXPECT(has(said, "data: 50 epochs; give more text, --steps 6 "), "%s", said.c_str());
 }
 
 // The ETA is that of the mean step so far, with the evaluations between the steps, but without the first step and an
@@ -210,12 +221,12 @@ TEST(eta) {
     const auto text_of = [](int64_t steps, const std::vector<double>& seconds, double scored) {
         return console([&] {
             TestRun run("", steps, 1);
-            if (scored < 0) report_score(&run.r, 0, 1, NAN, false, -scored);        // before the first step
+            if (scored < 0) report_score(&run.r, 0, {1}, NAN, false, -scored);        // before the first step
             for (size_t i = 0; i < seconds.size(); i++) {
                 StepStats s = step_of(int64_t(i), 1);
                 s.seconds = seconds[i];
                 run.r.printed = 0;
-                if (scored > 0 && i + 1 == seconds.size()) report_score(&run.r, int64_t(i), 1, NAN, false, scored);
+                if (scored > 0 && i + 1 == seconds.size()) report_score(&run.r, int64_t(i), {1}, NAN, false, scored);
                 report_step(&run.r, s);
             }
         });
@@ -237,8 +248,8 @@ TEST(plain_output) {
         TestRun run(tmp.path, 100, 1);
         run.r.log->text("model   %d layers\x1b[2J", 4);
         run.steps(0, 100);
-        report_score(&run.r, 100, 2.0121, 2.903, true, 1);
-        report_score(&run.r, 200, 2.5, NAN, false, 1);
+        report_score(&run.r, 100, {2.0121}, 2.903, true, 1);
+        report_score(&run.r, 200, {2.5}, NAN, false, 1);
     });
     for (const char c : text) EXPECT(c == '\n' || (unsigned char)c >= 0x20, "control byte 0x%02x in plain output", c);
     EXPECT(text.find("model   4 layers\\x1b[2J\n") == 0, "%s", text.c_str());
@@ -274,7 +285,7 @@ TEST(resume_appends_and_cuts_torn_lines) {
         console([&] {
             TestRun run(tmp.path, 20, 0);
             run.steps(0, 10);
-            for (const int step : {3, 4, 5}) report_score(&run.r, step, step, NAN, false, 1);
+            for (const int step : {3, 4, 5}) report_score(&run.r, step, {double(step)}, NAN, false, 1);
         });
         const std::string before = read_file(path);
         put(path, before + torn);

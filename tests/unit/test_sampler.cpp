@@ -116,6 +116,52 @@ TEST(order_of_lockstep) {  // the replicas do not change it
         }
 }
 
+// Before each sequence every source has had its share to within `most` sequences, and sequence k of a source is sample
+// k mod n of the permutation of epoch k / n: so in each epoch each sample comes once.
+TEST(mixture_keeps_to_its_weights) {
+    const std::vector<double> third(3, 1 / 3.0), tenth(10, 0.1), many(30, 1 / 30.0);
+    const struct { std::vector<double> weights; double most; } rows[] = {
+        {{1}, 0}, {{0.5, 0.5}, 0.51}, {{0.7, 0.3}, 0.51}, {{0.999, 0.001}, 0.51}, {{1 - 1e-9, 1e-9}, 0.51}, {third, 1},
+        {{0.6, 0.3, 0.1}, 1}, {{0.9, 0.05, 0.03, 0.01, 0.009, 0.001}, 1.5}, {tenth, 1.5}, {many, 2}};
+    for (const auto& [weights, most] : rows)
+        for (const uint64_t begin : {uint64_t(0), uint64_t(1) << 40, (uint64_t(1) << 50) + 12345}) {
+            const Row row(format("%zu sources, the first %.9g, from %lu", weights.size(), weights[0], begin));
+            Sampler s = {lockstep_info.sample, {0}, 7, 3, 4, 2};
+            s.weights = weights;
+            long double sum = 0;
+            for (size_t k = 0; k < weights.size(); k++) {
+                s.first.push_back(s.first.back() + 10007 + k);
+                sum += weights[k];
+            }
+            std::vector<uint64_t> had(weights.size());
+            for (uint64_t c = begin; c < begin + 3000; c++) {
+                const uint64_t i = s.order(s, c);
+                const size_t k = size_t(std::ranges::upper_bound(s.first, i) - s.first.begin()) - 1;
+                const uint64_t n = s.first[k + 1] - s.first[k], want = i - s.first[k];
+                // The next of the source, or near its share of c sequences for the first.
+                uint64_t at = had[k];
+                if (at == 0) {
+                    at = uint64_t(std::max(0.0L, floorl((long double)c * weights[k] / sum) - 3));
+                    for (int more = 0; more < 7 && permute(at % n, n, 7 + k, at / n) != want; more++) at++;
+                }
+                EXPECT(permute(at % n, n, 7 + k, at / n) == want, "sequence %lu: sample %lu of source %zu", c, want, k);
+                had[k] = at + 1;
+                for (size_t j = 0; j < weights.size(); j++) {
+                    if (had[j] == 0 && begin > 0) continue;
+                    const double off = double(had[j] - (long double)(c + 1) * weights[j] / sum);
+                    EXPECT(std::fabs(off) <= most, "after %lu sequences source %zu is off by %.3f", c + 1, j, off);
+                }
+            }
+        }
+    Sampler small = {lockstep_info.sample, {0, 1, 3}, 7, 3, 4, 2};      // of a single sample, and of two
+    small.weights = {0.75, 0.25};
+    std::vector<int> count(3);
+    for (uint64_t c = 0; c < 800; c++) count[small.order(small, c)]++;
+    EXPECT_EQ(count, std::vector<int>{600, 100, 100});
+    small.order = torch_info.sample;
+    expect_error(kExitUsage, "--sampler torch: got 2 sources in --data, want one", [&] { small.order(small, 0); });
+}
+
 TEST(torch_replicas_straddle_epochs) {
     for (uint64_t n : {3, 17, 64, 100})
         for (int R : {1, 2, 4}) {

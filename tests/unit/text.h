@@ -18,7 +18,9 @@ struct Opened : Data {
     const auto nothing = [] {};
     Opened opened = {read_data(prepare(o, test_cache(), nothing), o.seq_len), {}, {}};
     require_samples(opened, evaluates);
-    const TextChoice choice = choose_text(o, test_cache(), nothing);
+    TextOptions first = o;
+    first.data = find_mixture(o.data)[0].path;
+    const TextChoice choice = choose_text(first, test_cache(), nothing);
     opened.tokenizer = choice.tokenizer;
     opened.chat = choice.chat;
     return opened;

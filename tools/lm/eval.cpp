@@ -12,8 +12,10 @@
 namespace BACKEND {
 
 static void refuse_conversations(const Options& o) {
-    if (o.perplexity && !o.data.empty() && find_texts(o.data).is_masked())
-        die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
+    if (!o.perplexity || o.data.empty()) return;
+    for (const auto& [path, weight] : find_mixture(o.data))
+        if (find_texts(path).is_masked())
+            die(kExitUsage, "--perplexity: %s: got conversations, want text", path.c_str());
 }
 
 // Opens what eval scores: --data, or without it the validation part of the run.
@@ -55,6 +57,8 @@ static void slide(Dataset* d, int T, int given) {
     for (const Shard& s : d->shards)
         d->first.push_back(d->first.back() + 1 + ceil_div(std::max(s.tokens, uint64_t(T)) - T, uint64_t(stride)));
     d->samples = d->first.back();
+    d->paths = {""};                        // the score of all alone
+    d->begins = {0, d->samples};
 }
 
 // Returns what eval does not score of texts: it scores windows of T tokens, as training does.
@@ -88,11 +92,16 @@ int eval(Options o, Comm* comm) {
     const std::string rest = o.perplexity ? "" : left_out(data, model->T);
     if (comm->rank == 0) std::fprintf(stderr, "data    %s%s\n", data.train.description.c_str(), rest.c_str());
     if (o.perplexity) slide(&data.val, model->T, o.stride);
-    const Score score = evaluate(model, data, B, 0, comm);
-    const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
-    if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", same_exp(score.loss()), score.loss()) +
-                          format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));
-    else say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
+    const std::vector<Score> scores = evaluate(model, data, B, 0, comm);
+    for (size_t k = 0; k < scores.size(); k++) {
+        const double loss = scores[k].loss(), bits = scores[k].bpb();
+        const std::string of = k ? data.val.paths[k - 1] + ": " : "";
+        const std::string bpb = std::isnan(bits) ? "null" : format("%.6f", bits);
+        const auto tokens = (unsigned long long)scores[k].tokens;
+        if (o.perplexity) say(of + format("perplexity %.6f  nats per token %.6f", same_exp(loss), loss) +
+                              format("  bits per byte %s  tokens %llu", bpb.c_str(), tokens));
+        else say(of + format("val loss %.6f  bpb %s  tokens %llu", loss, bpb.c_str(), tokens));
+    }
     return kExitDone;
 }
 

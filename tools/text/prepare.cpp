@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <tuple>
 #include <utility>
 #include "src/base/cache.h"
 #include "src/base/common.h"
@@ -18,7 +19,7 @@ using ull = unsigned long long;
 
 namespace {
 
-constexpr int kVersion = 5;                 // of what the cache holds; a new number makes all of it anew
+constexpr int kVersion = 6;                 // of what the cache holds; a new number makes all of it anew
 constexpr uint64_t kLargeText = 16 << 20;   // bytes of a text whose encoding takes long enough to be reported
 
 // Returns a name in the cache for what `content` describes.
@@ -45,31 +46,39 @@ std::string of_skipping(const Source& source) {
 
 // ---- the tokenizer
 
+bool learns(const std::string& option) { return option == "char" || option.starts_with("bpe:"); }
+
 // Learns `char` or bpe:N. `char` learns from all text, also that for validation; bpe:N from the training text alone.
-Tokenizer learn(const std::string& option, const Source& train, const Source& val, const Progress& progress) {
+Tokenizer learn(const std::string& option, const std::vector<Sources>& all, const Progress& progress) {
     const bool bpe = option.starts_with("bpe:");
-    Text text = read_text(train, bpe && val.files.empty(), progress);
-    if (bpe && text.train > 0) text.all.resize(text.ends[text.train - 1]);
-    if (!bpe && !val.files.empty() && val.is_text()) text.all += read_text(val, false, progress).all;
-    const std::string_view view = text.all;
+    std::string learnt;
+    for (const auto& [train, val] : all) {
+        Text text = read_text(train, bpe && val.files.empty(), progress);
+        if (bpe && text.train > 0) text.all.resize(text.ends[text.train - 1]);
+        if (!bpe && !val.files.empty() && val.is_text()) text.all += read_text(val, false, progress).all;
+        if (learnt.empty()) learnt.swap(text.all);
+        else learnt += text.all;
+    }
+    const std::string_view view = learnt;
     return tokenizer_open(option, &view);
 }
 
-// Learns a tokenizer, or takes it from the cache if it was learnt from the same text before.
-Tokenizer learnt(const std::string& option, const Source& train, const Source& val, const std::string& folder,
-                 const Progress& progress) {
+// Returns the folder of a tokenizer that is learnt, unless the cache has it, learnt from the same texts.
+std::string learn_once(const std::string& option, const std::vector<Sources>& all, const std::string& folder,
+                       const Progress& progress) {
     const auto describe = [](const Source& s) {
         return " " + hash_text(s) + " " + format_name(s.format) + of_skipping(s);
     };
-    const std::string of_train = describe(train), of_val = val.files.empty() ? " cut" : describe(val);
-    const std::string path = cached(folder, cache_name("tokenizer", option + of_train + of_val), [&](auto& into) {
-        write_file_atomic(path_join(into, "tokenizer.json"), learn(option, train, val, progress).to_json());
-        if (describe(train) != of_train) die_changed(train);
-        if (!val.files.empty() && describe(val) != of_val) die_changed(val);
+    std::string of;
+    for (const auto& [train, val] : all) of += describe(train) + (val.files.empty() ? " cut" : describe(val));
+    return cached(folder, cache_name("tokenizer", option + of), [&](auto& into) {
+        write_file_atomic(path_join(into, "tokenizer.json"), learn(option, all, progress).to_json());
+        std::string now;
+        for (const auto& [train, val] : all) {
+            now += describe(train) + (val.files.empty() ? " cut" : describe(val));
+            if (!of.starts_with(now)) die_changed(train);
+        }
     }, progress);
-    Tokenizer tokenizer = tokenizer_load(path);
-    tokenizer.name = option;
-    return tokenizer;
 }
 
 // Returns a number in the manifest.json beside token files; 0 if it is not there.
@@ -116,9 +125,10 @@ Tokenizer choose_tokenizer(const TextOptions& o, const Source& train, const Sour
         return tokenizer_beside(train, beside);
     if (o.tokenizer.empty() && train.is_text() && o.init_vocab) refuse_older_form(parent_folder(o.init_path));
     if (o.tokenizer.empty()) return train.is_text() && !o.whole ? tokenizer_byte() : Tokenizer();
-    const bool learns = o.tokenizer == "char" || o.tokenizer.starts_with("bpe:");
-    if (!learns || !train.is_text() || o.whole) return tokenizer_open(o.tokenizer, nullptr);
-    return learnt(o.tokenizer, train, val, folder, progress);
+    if (!learns(o.tokenizer) || !train.is_text() || o.whole) return tokenizer_open(o.tokenizer, nullptr);
+    Tokenizer tokenizer = tokenizer_load(learn_once(o.tokenizer, {{train, val}}, folder, progress));
+    tokenizer.name = o.tokenizer;
+    return tokenizer;
 }
 
 // Returns the texts of the model of --init. With another tokenizer those about tokens are the ones beside its file.
@@ -236,10 +246,10 @@ std::string dataset_json(const Dataset& d, const std::string& folder) {
     for (const Shard& s : d.shards)
         shards.push_back(JsonLine().raw("file", json_quote(path_in(s.file->path, folder), true)).add("width", s.width)
             .add("offset", s.offset).add("begin", s.begin).add("tokens", s.tokens).add("every", s.every)
-            .add("crc32c", s.crc).add("masked", s.masked).raw("given", given_json(s.given))
-            .raw("sources", json_list(s.sources)).text());
+            .add("crc32c", s.crc).add("masked", s.masked).raw("given", given_json(s.given)).text());
     JsonLine line;
-    line.raw("path", json_quote(d.path, true)).add("hash", d.hash).raw("shards", "[" + join(shards, ",") + "]");
+    line.raw("path", json_quote(d.path, true)).add("hash", d.hash).raw("shards", "[" + join(shards, ",") + "]")
+        .raw("mixture", "[" + join(d.paths, ",") + "]");
     if (d.rows) line.raw("rows", json_quote(path_in(d.rows->path, folder), true));
     return line.text();
 }
@@ -264,10 +274,6 @@ Dataset cut_dataset(const std::vector<Shard>& shards, const std::string& path, s
         if (begin == end) continue;
         s.begin = begin;
         s.tokens = end - begin;
-        std::vector<uint64_t>& sources = s.sources;     // those that have tokens here
-        sources.erase(std::ranges::lower_bound(sources, end), sources.end());
-        sources.erase(sources.begin(), std::prev(std::ranges::upper_bound(sources, begin)));
-        sources[0] = begin;
         d.tokens += s.tokens;
         content += format(" %llu+%llu", ull(s.begin), ull(s.tokens));
         d.shards.push_back(std::move(s));
@@ -276,12 +282,12 @@ Dataset cut_dataset(const std::vector<Shard>& shards, const std::string& path, s
     return d;
 }
 
-// Packs the documents of a part, which `between` tells apart. The cache keeps the table of rows.
-void pack_documents(Dataset* part, const DocumentTokens& between, int vocab_size, const std::string& folder,
-                    const Progress& progress) {
+// Packs the documents of a part (write_rows). The cache keeps the table of rows.
+void pack_documents(Dataset* part, const std::vector<size_t>& sources, const DocumentTokens& between, int vocab_size,
+                    const std::string& folder, const Progress& progress) {
     const std::string name = format("%s %d %d %d", part->hash.c_str(), between.begin, between.end, part->T);
     const std::string entry = cached(folder, cache_name("rows", name), [&](const std::string& into) {
-        if (!write_rows(*part, between, vocab_size, path_join(into, "rows.bin"), progress))
+        if (!write_rows(*part, sources, between, vocab_size, path_join(into, "rows.bin"), progress))
             die(kExitUsage, "--rows: got documents, but the data have no token between documents: %s; take --rows join",
                 part->path.c_str());
     }, progress);
@@ -432,6 +438,16 @@ std::string vocabulary_json(const Vocabulary& v, const std::string& folder, cons
 }
 
 // Returns the description for the console. note: what was left out.
+// Returns what the console says of packed rows; "" if they are not.
+std::string padding_of(const Data& data, const TextOptions& o) {
+    const Dataset& part = o.whole ? data.val : data.train;
+    return part.rows ? format("; packed rows, of which padding is %.1f %%", 100 * part.padding) : "";
+}
+
+bool has_answers(const Sources& sources) {
+    return sources.train.is_masked() && (sources.val.files.empty() || sources.val.is_masked());
+}
+
 std::string describe(const Data& data, const Sources& sources, const std::string& note, const TextOptions& o) {
     std::string text = (o.data.empty() ? "built-in stories" : o.data) + ": ";
     const std::string val = with_commas(data.val.tokens);
@@ -439,9 +455,7 @@ std::string describe(const Data& data, const Sources& sources, const std::string
     if (!masked) text += (o.whole ? "" : with_commas(data.train.tokens) + " training and ") + val;
     if (!masked) text += o.whole ? " tokens" : " validation tokens";
     text += (masked || note.empty() ? "" : "; ") + note;
-    const Dataset& part = o.whole ? data.val : data.train;
-    if (part.rows) text += format("; packed rows, of which padding is %.1f %%", 100 * part.padding);
-    return text + (o.data.empty() ? "" : describe_files(sources.train, sources.val));
+    return text + padding_of(data, o) + (o.data.empty() ? "" : describe_files(sources.train, sources.val));
 }
 
 }  // namespace
@@ -462,8 +476,7 @@ TextChoice choose_text(const TextOptions& o, const std::string& folder, const Pr
         c.tokenizer.ends.clear();
     }
     const bool chats = train.format == Format::chat;
-    const bool answers = train.is_masked() && (val.files.empty() || val.is_masked());
-    c.packs = o.rows == "documents" || (o.rows == "auto" && answers);
+    c.packs = o.rows == "documents" || (o.rows == "auto" && has_answers(c.sources));
     if (!val.files.empty() && (chats ? val.format != train.format : val.format == Format::chat))
         die_content("data: " + val.path, format_name(val.format),
                     format_name(train.format) + (" as " + train.path));
@@ -480,8 +493,9 @@ TextChoice choose_text(const TextOptions& o, const std::string& folder, const Pr
     return c;
 }
 
-std::string prepare(const TextOptions& o, const std::string& given, const Progress& progress) {
-    const std::string folder = given.empty() ? cache_folder(o.cache) : given;
+// Opens data of one source, and their vocabulary.
+static Data open_source(const TextOptions& o, const std::string& folder, const Progress& progress,
+                        bool alone = true) {
     const TextChoice c = choose_text(o, folder, progress);
     const auto& [train, val] = c.sources;
     const bool split = val.files.empty() && !o.whole;
@@ -493,7 +507,7 @@ std::string prepare(const TextOptions& o, const std::string& given, const Progre
         return data;
     };
     Data data = open(train);
-    Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init.config);
+    Vocabulary& vocabulary = data.vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init.config);
     vocabulary.files = tokenizer_files(c.tokenizer, c.chat, c.texts, o.seq_len);
     vocabulary.untrained = untrained_tokens(o, c, data);
     const std::string note = data.train.description;
@@ -509,18 +523,99 @@ std::string prepare(const TextOptions& o, const std::string& given, const Progre
     if (!o.whole && !(split ? train : val).is_text()) check_tokens(data.val, data.vocab_size);
     for (Dataset* part : {&data.train, &data.val}) {
         part->T = o.seq_len;
-        if (c.packs && !part->shards.empty())
-            pack_documents(part, vocabulary.documents, data.vocab_size, folder, progress);
+        const bool whole = alone || (part == &data.val && !o.val_data.empty());
+        if (c.packs && whole && !part->shards.empty())
+            pack_documents(part, {}, vocabulary.documents, data.vocab_size, folder, progress);
     }
     data.train.description = describe(data, c.sources, note, o);
     const bool stated = std::ranges::all_of(data.val.shards, [](const Shard& s) { return !s.given.empty(); });
     if (c.tokenizer.split.nfc && !stated && !o.quiet)
         warn("data: %s: no manifest.json says how many bytes its text had, so bits per byte count those after NFC; "
              "build/prep makes shards that have it", data.val.path.c_str());
+    data.start = sample_start(o.prompt, c.chat, c.tokenizer);
+    return data;
+}
 
+// ---- mixtures
+
+// Refuses a source that cannot be trained on beside another one.
+static void check_beside(const Data& other, const std::string& other_path, const Data& data, const std::string& path) {
+    const Vocabulary &own = data.vocabulary, &had = other.vocabulary;
+    if (own.chats != had.chats)
+        die(kExitUsage, "--data: %s: got conversations beside other data, want a run for each, the second with --init",
+            (own.chats ? path : other_path).c_str());
+    if (own.bytes != had.bytes || data.vocab_size != other.vocab_size)
+        die(kExitUsage, "--data: %s: got another vocabulary (%s) than %s (%s), want one; give --tokenizer, or tokens "
+            "that it has made", path.c_str(), own.name.c_str(), other_path.c_str(), had.name.c_str());
+    if (&data != &other && data.train.hash + data.val.hash == other.train.hash + other.val.hash)
+        die(kExitUsage, "--data: %s: got the same data as %s, want each source once", path.c_str(), other_path.c_str());
+}
+
+// Opens the sources one by one and joins them, the one of the largest weight first, whatever their order in --data.
+static Data open_mixture(TextOptions o, const std::vector<WeightedPath>& mixture, const std::string& folder,
+                         const Progress& progress) {
+    const std::string data = o.data, tokenizer = o.tokenizer;
+    std::vector<Sources> texts;
+    for (const WeightedPath& source : mixture) {
+        o.data = source.path;
+        texts.push_back(find_sources(o));
+        if (learns(tokenizer) && !texts.back().train.is_text()) tokenizer_open(tokenizer, nullptr);     // refuses it
+    }
+    if (learns(tokenizer) && !o.whole)
+        o.tokenizer = path_join(learn_once(tokenizer, texts, folder, progress), "tokenizer.json");
+    if (o.rows == "auto") o.rows = std::ranges::all_of(texts, has_answers) ? "documents" : "join";
+    std::vector<std::pair<WeightedPath, Data>> parts;
+    for (const WeightedPath& source : mixture) {
+        o.data = source.path;
+        parts.push_back({source, open_source(o, folder, progress, false)});
+        for (const auto& [other, before] : parts)
+            check_beside(before, other.path, parts.back().second, source.path);
+    }
+    const auto order = [](const auto& part) {
+        return std::tuple(-part.first.weight, part.second.train.hash, part.second.val.hash);
+    };
+    std::ranges::sort(parts, {}, order);
+    // The tokens around documents are known where a source has documents. Where none has, they are none.
+    const auto ends = [](const auto& part) { return part.second.vocabulary.ends.size(); };
+    Data all = std::ranges::max_element(parts, {}, ends)->second;
+    if (o.tokenizer != tokenizer) all.vocabulary.name = tokenizer;
+    for (Dataset Data::* member : {&Data::train, &Data::val}) {
+        Dataset& joined = all.*member;
+        // The data of --val-data are one source.
+        if (joined.path.empty() || (member == &Data::val && !o.val_data.empty())) continue;
+        joined = {.T = o.seq_len, .path = data};
+        std::vector<size_t> begins;             // the first shard of each source
+        for (const auto& [source, opened] : parts) {
+            const Dataset& part = opened.*member;
+            begins.push_back(joined.shards.size());
+            joined.paths.push_back(JsonLine().raw("path", json_quote(source.path, true)).add("weight", source.weight)
+                .add("shards", part.shards.size()).text());
+            joined.shards.insert(joined.shards.end(), part.shards.begin(), part.shards.end());
+            joined.hash = data_hash(joined.hash + format(" %.9g ", source.weight) + part.hash);
+        }
+        if (o.rows == "documents")
+            pack_documents(&joined, begins, all.vocabulary.documents, all.vocab_size, folder, progress);
+    }
+    Words lines;
+    for (const auto& [source, opened] : parts) {
+        for (const int token : opened.vocabulary.untrained)
+            if (std::ranges::count(all.vocabulary.untrained, token) == 0) all.vocabulary.untrained.push_back(token);
+        lines.push_back(format("%.3g %% ", 100 * source.weight) + opened.train.description);
+    }
+    all.train.description = join(lines, "\n        ") + padding_of(all, o);
+    return all;
+}
+
+std::string prepare(const TextOptions& o, const std::string& given, const Progress& progress) {
+    const std::string folder = given.empty() ? cache_folder(o.cache) : given;
+    const std::vector<WeightedPath> mixture = find_mixture(o.data);
+    TextOptions one = o;
+    one.data = mixture[0].path;
+    const bool several = mixture.size() > 1;
+    const Data data = several ? open_mixture(o, mixture, folder, progress) : open_source(one, folder, progress);
     JsonLine line = tokens_line(data, given);
-    line.raw("vocabulary", vocabulary_json(vocabulary, folder, given, progress))
-        .raw("start", json_list(sample_start(o.prompt, c.chat, c.tokenizer)));
+    line.raw("vocabulary", vocabulary_json(data.vocabulary, folder, given, progress))
+        .raw("start", json_list(data.start));
     const std::string json = line.text() + "\n";
     const auto write = [&](const std::string& into) { write_file_atomic(path_join(into, "manifest.json"), json); };
     if (given.empty()) return cached(folder, cache_name("data", json), write, progress);

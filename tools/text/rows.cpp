@@ -9,9 +9,7 @@
 constexpr size_t kBlock = 65536;            // documents that are packed together
 constexpr uint64_t kLongest = (1 << Piece::kBits) - 1;
 
-void Packer::add(uint64_t first, uint64_t end, uint64_t shard_end, bool begins_file) {
-    if (begins_file && of_file > 1) pack();
-    of_file = begins_file ? 1 : of_file + 1;
+void Packer::add(uint64_t first, uint64_t end, uint64_t shard_end) {
     for (uint64_t n; first < end && first + 1 < shard_end; first += n) {
         n = std::min({T, kLongest, end - first});
         block.push_back(first << Piece::kBits | n);
@@ -49,21 +47,18 @@ void Packer::pack() {
     of_block = 0;
 }
 
-bool write_rows(const Dataset& part, const DocumentTokens& between, int vocab_size, const std::string& path,
-                const Progress& progress) {
+bool write_rows(const Dataset& part, const std::vector<size_t>& sources, const DocumentTokens& between, int vocab_size,
+                const std::string& path, const Progress& progress) {
     Packer packer = {uint64_t(part.T)};
-    std::vector<uint64_t> files;            // first the tokens with which they begin, then their first rows
+    std::vector<uint64_t> shards;           // first the tokens with which they begin, then their first rows
     std::vector<int> tokens(1 << 16);
     uint64_t base = 0;                      // the shard's first token in the part
     bool found = false;
     for (const Shard& s : part.shards) {
         uint64_t first = 0;
         bool ended = false;
-        const auto add = [&](uint64_t end) {
-            packer.add(base + first, base + end, base + s.tokens, 
-                       std::ranges::binary_search(s.sources, s.begin + first));
-            first = end;
-        };
+        if (std::ranges::count(sources, shards.size())) packer.pack();
+        shards.push_back(base);
         for (uint64_t at = 0, n; at < s.tokens; at += n) {
             n = std::min<uint64_t>(tokens.size(), s.tokens - at);
             s.read(at, n, tokens.data(), vocab_size);
@@ -72,21 +67,22 @@ bool write_rows(const Dataset& part, const DocumentTokens& between, int vocab_si
                 const bool begins = s.masked ? tokens[i] & kBegins : ended || between.start_at(tokens[i]);
                 ended = between.start_behind(tokens[i]);
                 found |= begins || ended;
-                if (begins && at + i > first) add(at + i);
+                if (!begins || at + i == first) continue;
+                packer.add(base + first, base + at + i, base + s.tokens);
+                first = at + i;
             }
         }
-        add(s.tokens);
-        for (const uint64_t source : s.sources) files.push_back(base + source - s.begin);
+        packer.add(base + first, base + s.tokens, base + s.tokens);
         base += s.tokens;
     }
     if (base >> (64 - Piece::kBits)) die_content("data: " + part.path, with_commas(base) + " tokens", "less than 2^40");
     packer.pack();
-    std::vector<uint64_t> table = {files.size(), packer.rows.size(), packer.pieces.size(), packer.tokens};
+    std::vector<uint64_t> table = {packer.rows.size(), packer.pieces.size(), packer.tokens};
     const auto begin = [&](uint64_t piece) { return packer.pieces[piece] >> Piece::kBits; };
-    for (uint64_t& file : files)
-        file = uint64_t(std::ranges::lower_bound(packer.rows, file, {}, begin) - packer.rows.begin());
+    for (uint64_t& shard : shards)
+        shard = uint64_t(std::ranges::lower_bound(packer.rows, shard, {}, begin) - packer.rows.begin());
     packer.rows.push_back(packer.pieces.size());
-    for (const auto* numbers : {&packer.rows, &packer.pieces, &files})
+    for (const auto* numbers : {&packer.rows, &packer.pieces, &shards})
         table.insert(table.end(), numbers->begin(), numbers->end());
     write_file_atomic(path, {reinterpret_cast<const char*>(table.data()), table.size() * sizeof table[0]});
     return found;

@@ -14,17 +14,17 @@ struct Packer {
     std::vector<uint64_t> rows = {}, pieces = {};
     uint64_t tokens = 0;
     std::vector<uint64_t> block = {};       // its pieces
-    size_t of_block = 0, of_file = 0;       // documents
+    size_t of_block = 0;                    // its documents
 
     // Adds tokens [first, end), which are one document, behind those before. It is cut into pieces of T tokens, and
     // what is left of it is one, too. A piece that is the last token of its shard, which ends at shard_end, has no
-    // target and is left out. begins_file: the first document of a file that the user gave. A file with several
-    // documents shares no row with the next one.
-    void add(uint64_t first, uint64_t end, uint64_t shard_end, bool begins_file);
+    // target and is left out.
+    void add(uint64_t first, uint64_t end, uint64_t shard_end);
     void pack();                            // packs the block and begins the next one
 };
 
-// Packs the documents of a part into rows of T tokens, and writes the table of rows. Documents of masked shards begin
-// with kBegins, others are those that `between` tells apart. Returns whether there is a token between documents.
-bool write_rows(const Dataset& part, const DocumentTokens& between, int vocab_size, const std::string& path,
-                const Progress& progress);
+// Packs the documents of a part into rows of T tokens and writes the table of rows. Documents of masked shards begin with
+// kBegins, others are those that `between` tells apart. sources: the first shard of each source of a mixture, which
+// shares no row with others. Returns whether there is a token between documents.
+bool write_rows(const Dataset& part, const std::vector<size_t>& sources, const DocumentTokens& between, int vocab_size,
+                const std::string& path, const Progress& progress);

@@ -242,6 +242,26 @@ std::string describe_files(const Source& train, const Source& val) {
     return text;
 }
 
+std::vector<WeightedPath> find_mixture(const std::string& data) {
+    if (data.empty() || !find_files(data).files.empty()) return {{data, 1}};
+    std::vector<WeightedPath> mixture;
+    double sum = 0;
+    for (const std::string& item : split(data, ',')) {
+        const size_t colon = std::min(item.rfind(':'), item.size() - 1);
+        double weight = 0;
+        const bool has = parse_whole(std::string_view(item).substr(colon + 1), &weight);
+        if (item == data && !has) return {{data, 1}};
+        if (!has || !(weight >= 1e-6 && weight <= 1e6))
+            die(kExitUsage, "--data: %s: no such file; of several sources got %s, want PATH:WEIGHT with a weight from "
+                "1e-6 to 1e6, as a.txt:0.7,b.txt:0.3", shown(data).c_str(), shown(item).c_str());
+        mixture.push_back({item.substr(0, colon), weight});
+        sum += weight;
+    }
+    // 0.7 and 0.3 are the same weights as 7 and 3, whatever the quotients are rounded to.
+    for (auto& [path, weight] : mixture) parse_whole(format("%.9g", weight / sum), &weight);
+    return mixture;
+}
+
 Sources find_sources(const TextOptions& o) {
     Sources s;
     s.train = find_texts(o.data.empty() ? find_data_file("stories_train.jsonl") : o.data);

@@ -67,6 +67,12 @@ Format recognise_text(const std::string& path, const std::string& field, const L
 bool is_one_value(std::string_view beginning);
 Source find_texts(const std::string& path);     // kExitNoInput; kExitBadContent: not data of one kind
 
+// A source of a mixture. The weights of all sources sum to 1.
+struct WeightedPath { std::string path; double weight; };
+// Returns the sources of a value PATH:WEIGHT,PATH:WEIGHT of --data. A value without comma and weight is one source, and
+// so is the name of a file, of a folder or of a glob that has matches. kExitUsage.
+std::vector<WeightedPath> find_mixture(const std::string& data);
+
 // Where the data are, and what of them is for validation. Without files in `val` that is a part of `train`.
 struct Sources { Source train, val; };
 Sources find_sources(const TextOptions& options);

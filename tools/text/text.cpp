@@ -88,10 +88,8 @@ Text read_text(const Source& source, bool split, const Progress& progress) {
     Text text;
     text.bad.allowed = uint64_t(source.skip_bad_lines);
     for (const std::string& path : source.files) {
-        const size_t first = text.ends.size();
         if (source.format == Format::text) read_whole(path, &text);
         else read_records(path, source.is_masked(), &text);
-        if (text.ends.size() > first) text.files.push_back(first);
         progress();
     }
     std::vector<size_t>& ends = text.ends;
@@ -108,11 +106,6 @@ Text read_text(const Source& source, bool split, const Progress& progress) {
     const auto behind = std::ranges::lower_bound(ends, nine_tenths_of(text.all.size()));
     text.train = std::min(size_t(behind - ends.begin()) + 1, ends.size() - 1);
     return text;
-}
-
-// Notes that part k of the text begins with token `first`.
-static void note_source(const Text& text, size_t k, uint64_t first, Shard* shard) {
-    if (k > 0 && std::ranges::binary_search(text.files, k)) shard->sources.push_back(first);
 }
 
 uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, Shard* shard, std::vector<char>* out,
@@ -135,7 +128,6 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, Shard* shard,
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
         const std::string_view part = all.substr(begin, text.ends[k] - begin);
         const uint64_t first = out->size() / width;
-        note_source(text, k, first, shard);
         bytes = 0;
         // A single text has no end, and in this program's own tokenizers no beginning.
         if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0 &&
@@ -177,7 +169,6 @@ uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const Chat
     std::map<std::string, uint64_t> left_out;               // turns of the assistant, by the field that says so
     for (size_t i = 0; i < text->conversations.size(); i++) {
         int64_t more = 0;
-        note_source(*text, i, all.size(), shard);
         std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad, &more);
         uint64_t bytes = 0;
         for (const uint32_t token : tokens) bytes += is_trained(token) ? tokenizer.counted(int(token)) : 0;

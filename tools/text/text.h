@@ -59,7 +59,6 @@ struct Text {
     std::string all;
     std::vector<size_t> ends;               // of the parts, in `all`; only the first of a cut text may be empty
     size_t documents = 0, train = 0;        // how many parts begin a document; how many are for training
-    std::vector<size_t> files = {};         // the first part of each file that has one
     std::vector<Conversation> conversations = {};   // part i is the text of conversation i
     BadLines bad = {};
     void add(std::string_view part) {

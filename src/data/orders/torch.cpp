@@ -35,6 +35,9 @@ static uint64_t torch_entry(uint64_t i, int64_t n, uint64_t seed) {
 }
 
 uint64_t torch_sample(const Sampler& run, uint64_t c) {
+    if (run.weights.size() > 1)
+        die(kExitUsage, "--sampler torch: got %zu sources in --data, want one; use --sampler lockstep",
+            run.weights.size());
     const uint64_t n = run.first.back(), R = run.R, part = run.G / run.R * run.B;
     const uint64_t replica = c / part % R, q = c / part / R * part + c % part;
     const uint64_t length = ceil_div(n, R), epoch = q / length;
