@@ -36,9 +36,7 @@ size_t batch_tokens(const Trainer* t) {
 int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }
 int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }
 enum Part { kTokens, kTargets, kBegin };
-int* batch(const Trainer* t, int i, Part part) {
-    return t->batches + size_t(i * 3 + part) * batch_tokens(t);
-}
+int* batch(const Trainer* t, int i, Part p) { return t->batches + size_t(i * 3 + p) * batch_tokens(t); }
 // A step's values. The copy of the other parity may still be read when the next step begins.
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
@@ -51,9 +49,8 @@ bool due(const Trainer* t, int64_t n) {
 
 // Opens the data, whose vocabulary completes the shape of the model, and which decide --rows auto.
 void read_data(Trainer* t, const Init& init) {
-    std::string& rows = t->options.rows;
     t->data = open_data(data_options(t->options, init), t->comm);
-    if (rows == "auto") rows = t->data.train.rows ? "documents" : "join";
+    if (t->options.rows == "auto") t->options.rows = t->data.train.rows ? "documents" : "join";
     set_vocabulary(&t->options.shape, t->data.vocab_size);
     t->arena = trained_of(t->options);
 }
@@ -264,8 +261,7 @@ void save(Trainer* t) {
 }
 
 // Scores the weights on the validation data. A request to stop ends that early and is returned; a
-// resume then scores again. saved: the weights were saved before, because a save was due; else they
-// are saved now if they are the best.
+// resume then scores again. saved: a save was due and came before; else the best weights are saved.
 uint32_t validate(Trainer* t, bool saved) {
     const double began = now_seconds();
     ddp_settle(&t->ddp);
