@@ -8,7 +8,7 @@
 // Returns the first tensor of each bucket, in the order in which buckets become full: of {1, 1, 5, 1, 1} with first = 2
 // and others = 4 that is {3, 2, 0}: tensors 3 and 4, tensor 2, tensors 0 and 1. The last bucket may have less.
 //
-// train_gpt's is cut_buckets in src/ddp/create.cpp; it may cut tensors. Hint: one loop from the end.
+// train_gpt's is cut_buckets in src/ddp/create.cpp; it may cut tensors.
 #include "exercises.h"
 
 std::vector<int> buckets(const std::vector<size_t>& bytes, size_t first, size_t others) {

@@ -1,8 +1,11 @@
 // check.cpp -- says whether an exercise is solved. `learn/check NAME` compiles it with the exercise's file and runs it.
 //
-// Each check calls your function with inputs of several sizes, and with outputs full of NaN, and compares with its own
-// loops. Exit codes: 0 RIGHT, all bits; 1 RIGHT IN ANOTHER ORDER, all numbers as near as sums in another order can be;
-// 2 WRONG; 3 not written yet.
+// Solve the exercises before you read on: to know what is right, this file has every one of them in plain loops.
+//
+// Each check calls your functions with inputs of several sizes and magnitudes, again and again, and compares with loops
+// of its own. Outputs are full of NaN before the call. Around each array stand numbers that may be neither read nor
+// written. Exit codes: 0 RIGHT; 1 RIGHT IN ANOTHER ORDER, all numbers as near as sums in another order can be; 2 WRONG;
+// 3 not written yet.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -22,9 +25,19 @@ using Floats = vector<float>;
     exit(3);
 }
 
+// printf into a string.
+[[gnu::format(printf, 1, 2)]] static string text(const char* format, ...) {
+    char to[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(to, sizeof to, format, arguments);
+    return to;
+}
+
 static string counted(size_t n, const char* what) { return to_string(n) + " " + what + (n == 1 ? "" : "s"); }
 
 static string other_order;                              // the first difference that another order explains
+static size_t compared = 0;                             // numbers, by compare
 
 [[noreturn]] static void wrong(const char* format, ...) {
     va_list arguments;
@@ -35,168 +48,234 @@ static string other_order;                              // the first difference 
     exit(2);
 }
 
-// Numbers in -1 .. 1, always the same.
-static Floats numbers(int n, uint32_t seed) {
+// A number as it is computed in the order asked for, and how large it would be if all terms of all sums had one sign.
+struct Sized {
+    float x;
+    double size;
+    Sized(float x = 0) : x(x), size(std::fabs(double(x))) {}
+    Sized(float x, double size) : x(x), size(size) {}
+};
+using SizedFloats = vector<Sized>;
+static Sized operator+(Sized a, Sized b) { return {a.x + b.x, a.size + b.size}; }
+static Sized operator-(Sized a, Sized b) { return {a.x - b.x, a.size + b.size}; }
+static Sized operator*(Sized a, Sized b) { return {a.x * b.x, a.size * b.size}; }
+static Sized operator/(Sized a, Sized b) { return {a.x / b.x, a.size * b.size / double(b.x) / double(b.x)}; }
+static Sized exp(Sized a) { return {std::exp(a.x), double(std::exp(a.x)) * (1 + a.size)}; }
+static Sized log(Sized a) { return {std::log(a.x), std::fabs(double(std::log(a.x))) + a.size / double(a.x)}; }
+
+// Numbers in -factor .. factor, always the same.
+static Floats numbers(int n, uint32_t seed, float factor = 1) {
     Floats x(static_cast<size_t>(n));
     for (float& value : x) {
         seed = seed * 1664525 + 1013904223;
-        value = float(int32_t(seed)) / 2147483648.0f;
+        value = float(int32_t(seed)) / 2147483648.0f * factor;
     }
     return x;
 }
 static Floats nans(size_t n) { return Floats(n, std::numeric_limits<float>::quiet_NaN()); }
 
+// An array that is given to an exercise: its numbers, and before and behind them NaNs of a kind of its own.
+class Guarded {
+    static constexpr size_t kGuards = 16;
+    static inline uint32_t kinds = 0;
+    uint32_t kind = 0x7fc00000 + ++kinds % 0x100000;
+    Floats all;
+public:
+    explicit Guarded(const Floats& x) : all(x.size() + 2 * kGuards, std::bit_cast<float>(kind)) {
+        std::copy(x.begin(), x.end(), at());
+    }
+    float* at() { return all.data() + kGuards; }
+    Floats values(const string& what) const {
+        for (size_t i = 0; i < kGuards; i++)
+            for (const float guard : {all[i], all[all.size() - 1 - i]})
+                if (std::bit_cast<uint32_t>(guard) != kind) wrong("%s: writes outside of the array", what.c_str());
+        return {all.begin() + kGuards, all.end() - kGuards};
+    }
+};
+
 // Returns what a wrong number i has to do with the one wanted, if that can be seen.
-static string usual_mistake(const Floats& got, const Floats& want, size_t i) {
-    const double x = double(got[i]), y = double(want[i]), ratio = x / y;
+static string usual_mistake(const Floats& got, const SizedFloats& want, size_t i) {
+    const double x = double(got[i]), y = double(want[i].x), ratio = x / y;
     const auto near_integer = [](double r) { return r > 1.5 && r < 1e6 && std::fabs(r - std::round(r)) < 1e-6 * r; };
-    if (std::isnan(got[i])) return ": never written, or computed from what was not";
-    if (std::isinf(got[i])) return ": a number on the way is too large for a float, or something is divided by 0";
-    if (got[i] == 0) return ": still 0, or left out";
+    if (std::isnan(x)) return ": never written, or computed from no number";
+    if (std::isinf(x)) return ": a number on the way is too large for a float, or something is divided by 0";
+    if (x == 0) return ": still 0, or left out";
     if (std::fabs(x + y) < 1e-6 * std::fabs(y)) return ": the sign is turned";
-    if (near_integer(ratio)) return ": " + to_string(std::lround(ratio)) + " times too large, is a division missing?";
+    if (near_integer(ratio)) return ": " + to_string(std::lround(ratio)) + " times too large";
     if (near_integer(1 / ratio)) return ": " + to_string(std::lround(1 / ratio)) + " times too small";
-    if (i > 0 && got[i] == want[i - 1]) return ": that is number " + to_string(i - 1) + ", one place off";
-    if (i + 1 < want.size() && got[i] == want[i + 1]) return ": that is number " + to_string(i + 1) + ", one place off";
+    for (const size_t other : {i - 1, i + 1})
+        if (other < want.size() && got[i] == want[other].x)
+            return ": that is number " + to_string(other) + ", one place off";
     return "";
 }
 
-// Compares a result with the one wanted. terms: how many numbers are added for each; size: how large their sum is when
-// all have one sign. Each addition may be off by 2^-24 of it. terms 0: no sum, so all bits must agree.
-static void compare(const string& what, const Floats& got, const Floats& want, int terms, double size) {
+// Compares a result with the one wanted. terms: how many roundings each number may have seen, each of them off by at
+// most 2^-24 of its size.
+static void compare(const string& what, const Floats& got, const SizedFloats& want, int terms) {
+    compared += want.size();
     for (size_t i = 0; i < want.size(); i++) {
-        if (std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(want[i])) continue;
-        if (got[i] == 0 && want[i] == 0) continue;      // the sign of a zero
-        const double off = std::fabs(double(got[i]) - double(want[i]));
-        char text[200];
-        snprintf(text, sizeof text, "%s: number %zu is %.9g (bits %08x), in the order asked for it is %.9g (bits %08x)",
-                 what.c_str(), i, double(got[i]), std::bit_cast<uint32_t>(got[i]), double(want[i]),
-                 std::bit_cast<uint32_t>(want[i]));
-        if (terms == 0 && off <= 1e-6 * std::fabs(double(want[i])))
-            wrong("%s: near; each line has to be computed as it is written", text);
-        if (!(off <= (terms + 4) * size * 0x1p-23))
-            wrong("%s: number %zu is %.9g, want %.9g%s", what.c_str(), i, double(got[i]), double(want[i]),
+        const float x = got[i], y = want[i].x;
+        if (std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y) || (x == 0 && y == 0)) continue;   // or -0
+        if (!(std::fabs(double(x) - double(y)) <= (terms + 4) * (want[i].size * 0x1p-23 + 0x1p-149)))
+            wrong("%s: number %zu is %.9g, want %.9g%s", what.c_str(), i, double(x), double(y),
                   usual_mistake(got, want, i).c_str());
-        if (other_order.empty()) other_order = text;
+        if (!other_order.empty()) continue;
+        other_order = text("%s: number %zu is %.9g (bits %08x), in the order asked for it is %.9g (bits %08x)",
+                           what.c_str(), i, double(x), std::bit_cast<uint32_t>(x), double(y),
+                           std::bit_cast<uint32_t>(y));
     }
+}
+static void compare(const string& what, const Guarded& got, const SizedFloats& want, int terms) {
+    compare(what, got.values(what), want, terms);
 }
 
 static void check_dot() {
-    for (const int n : {0, 1, 7, 8, 9, 64, 1001}) {
-        const Floats a = numbers(n, 1), b = numbers(n, 2);
-        float p[8] = {};
-        for (int i = 0; i < n; i++) p[i & 7] = std::fma(a[size_t(i)], b[size_t(i)], p[i & 7]);
-        double size = 0;
-        for (size_t i = 0; i < a.size(); i++) size += std::fabs(double(a[i] * b[i]));
-        const float want = ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
-        compare("n = " + to_string(n), {dot(a.data(), b.data(), n)}, {want}, n, size);
+    for (const int n : {8, 0, 1, 7, 9, 64, 4096, 1001, 15})
+        for (const float factor : {1.0f, 1e-18f, 1e15f}) {
+            const Floats a = numbers(n, 1, factor), b = numbers(n, 2);
+            Sized p[8];
+            for (size_t i = 0; i < a.size(); i++)
+                p[i % 8] = {std::fma(a[i], b[i], p[i % 8].x), (p[i % 8] + Sized(a[i]) * b[i]).size};
+            const Sized want = ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
+            const Floats got = {dot(Guarded(a).at(), Guarded(b).at(), n)};
+            compare(text("n = %d, a up to %g", n, double(factor)), got, {want}, n);
+        }
+}
+
+// One case of layernorm_backward. dweight and dbias hold NaN at first.
+static void check_rows(int N, int C, float factor, float offset) {
+    const size_t n = size_t(N), c = size_t(C);
+    const Floats dout = numbers(N * C, 1, factor), weight = numbers(C, 3);
+    Floats x = numbers(N * C, 2), mean(n), scale(n);
+    SizedFloats dx, dweight(c), dbias(c);
+    for (float& value : x) value += offset;
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0, squares = 0;
+        for (size_t j = 0; j < c; j++) sum += double(x[i * c + j]);
+        for (size_t j = 0; j < c; j++) squares += std::pow(double(x[i * c + j]) - sum / C, 2);
+        mean[i] = float(sum / C);
+        scale[i] = float(1 / std::sqrt(squares / C + 1e-5));
+        const auto norm = [&](size_t j) { return (x[i * c + j] - mean[i]) * scale[i]; };
+        Sized a, b;
+        for (size_t j = 0; j < c; j++) {
+            const Sized g = dout[i * c + j];
+            dbias[j] = dbias[j] + g;
+            dweight[j] = dweight[j] + g * norm(j);
+            a = a + g * weight[j];
+            b = b + g * weight[j] * norm(j);
+        }
+        a = a / float(C);
+        b = b / float(C);
+        for (size_t j = 0; j < c; j++)
+            dx.push_back((Sized(dout[i * c + j]) * weight[j] - a - Sized(norm(j)) * b) * scale[i]);
     }
+    Guarded got_dx(nans(n * c)), got_dweight(nans(c)), got_dbias(nans(c));
+    layernorm_backward(got_dx.at(), got_dweight.at(), got_dbias.at(), Guarded(dout).at(), Guarded(x).at(),
+                       Guarded(weight).at(), Guarded(mean).at(), Guarded(scale).at(), N, C);
+    const string size = text("N = %d, C = %d", N, C);
+    compare(size + ": dbias", got_dbias, dbias, N);
+    compare(size + ": dweight", got_dweight, dweight, N);
+    compare(size + ": dx", got_dx, dx, C);
 }
 
 static void check_layernorm_backward() {
-    for (const auto& [N, C] : {std::pair(1, 1), {1, 7}, {3, 5}, {40, 96}}) {
-        const Floats dout = numbers(N * C, 1), x = numbers(N * C, 2), weight = numbers(C, 3), mean = numbers(N, 4);
-        Floats scale = numbers(N, 5);
-        for (float& s : scale) s = 2 + s;
-        const size_t n = size_t(N), c = size_t(C);
-        Floats dx(n * c), dweight(c), dbias(c), got_dx = nans(n * c), got_dweight = nans(c), got_dbias = nans(c);
-        for (size_t i = 0; i < n; i++) {
-            float a = 0, b = 0;
-            for (size_t j = 0; j < c; j++) {
-                const float g = dout[i * c + j], norm = (x[i * c + j] - mean[i]) * scale[i];
-                dbias[j] = dbias[j] + g;
-                dweight[j] = dweight[j] + g * norm;
-                a = a + g * weight[j];
-                b = b + g * weight[j] * norm;
-            }
-            a = a / float(C);
-            b = b / float(C);
-            for (size_t j = 0; j < c; j++) {
-                const float norm = (x[i * c + j] - mean[i]) * scale[i];
-                dx[i * c + j] = (dout[i * c + j] * weight[j] - a - norm * b) * scale[i];
-            }
-        }
-        layernorm_backward(got_dx.data(), got_dweight.data(), got_dbias.data(), dout.data(), x.data(), weight.data(),
-                           mean.data(), scale.data(), N, C);
-        const string size = "N = " + to_string(N) + ", C = " + to_string(C);
-        compare(size + ": dbias", got_dbias, dbias, N, N);
-        compare(size + ": dweight", got_dweight, dweight, N, 6 * N);
-        compare(size + ": dx", got_dx, dx, C, 40);
-    }
+    for (const auto& [N, C] : {std::pair(3, 5), {1, 1}, {1, 7}, {40, 96}, {300, 3}, {2, 1000}, {0, 4}})
+        for (const float factor : {1.0f, 1e-20f, 1e10f}) check_rows(N, C, factor, factor == 1 ? 0.0f : 5.0f);
 }
 
 static void check_relu2() {
-    for (const int n : {1, 5, 1000}) {
-        const Floats x = numbers(n, 1), dout = numbers(n, 2);
-        Floats out = nans(size_t(n)), dx = nans(size_t(n)), want, dwant;
-        for (size_t i = 0; i < size_t(n); i++) {
-            const float positive = x[i] > 0 ? x[i] : 0;
-            want.push_back(positive * positive);
-            dwant.push_back(dout[i] * (2 * positive));
+    for (const int n : {5, 0, 1, 1000, 3})
+        for (const float factor : {1.0f, 1e-12f, 1e15f}) {
+            const Floats x = numbers(n, 1, factor), dout = numbers(n, 2);
+            SizedFloats want, dwant;
+            for (size_t i = 0; i < x.size(); i++) {
+                const float positive = x[i] > 0 ? x[i] : 0;
+                want.push_back(positive * positive);
+                dwant.push_back(dout[i] * (2 * positive));
+            }
+            const string size = text(", n = %d, x up to %g", n, double(factor));
+            Guarded out(nans(x.size())), dx(nans(x.size())), inputs(x), gradient(dout);
+            relu2_forward(out.at(), inputs.at(), n);
+            compare("forward" + size, out, want, 0);
+            relu2_backward(dx.at(), gradient.at(), inputs.at(), n);
+            compare("backward" + size, dx, dwant, 0);
+            relu2_backward(gradient.at(), gradient.at(), inputs.at(), n);
+            compare("backward, dx is dout" + size, gradient, dwant, 0);
         }
-        relu2_forward(out.data(), x.data(), n);
-        compare("forward", out, want, 0, 0);
-        relu2_backward(dx.data(), dout.data(), x.data(), n);
-        compare("backward", dx, dwant, 0, 0);
-        dx = dout;
-        relu2_backward(dx.data(), dx.data(), x.data(), n);
-        compare("backward, dx is dout", dx, dwant, 0, 0);
-    }
 }
 
 static void check_softmax_loss() {
-    for (const auto& [N, V, factor] : {std::tuple(1, 1, 1.0f), {2, 4, 1.0f}, {5, 300, 5.0f}, {3, 33, 1000.0f}}) {
-        Floats logits = numbers(N * V, 1), losses = nans(size_t(N)), dlogits = nans(size_t(N * V)), want, dwant;
-        for (float& x : logits) x *= factor;
+    for (const auto& [N, V, factor, offset] : {std::tuple(2, 4, 1, 0), {1, 1, 1, 0}, {5, 300, 5, 0}, {3, 33, 1000, 0},
+             {4, 3, 1, -1000}, {4, 3, 1, 1000}, {200, 3, 30, 0}, {1, 5000, 10, -50}, {2, 3, 0, 0}}) {
+        Floats logits = numbers(N * V, 1, float(factor));
+        for (float& x : logits) x += float(offset);
+        SizedFloats want, dwant;
         vector<int> targets;
-        for (int n = 0; n < N; n++) targets.push_back((n * 17 + 1) % V);
         for (int n = 0; n < N; n++) {
+            const int target = (n * 17 + V - 1) % V;
+            targets.push_back(target);
             const float* const row = logits.data() + n * V;
-            float most = row[0], sum = 0;
-            for (int v = 1; v < V; v++) most = std::max(most, row[v]);
-            for (int v = 0; v < V; v++) sum = sum + std::exp(row[v] - most);
-            want.push_back(std::log(sum) - (row[targets[size_t(n)]] - most));
-            for (int v = 0; v < V; v++)
-                dwant.push_back(std::exp(row[v] - most) / sum - float(v == targets[size_t(n)]));
+            const Sized most = *std::max_element(row, row + V);
+            Sized sum;
+            for (int v = 0; v < V; v++) sum = sum + exp(row[v] - most);
+            want.push_back(log(sum) - (row[target] - most));
+            for (int v = 0; v < V; v++) dwant.push_back(exp(row[v] - most) / sum - float(v == target));
         }
-        softmax_loss(losses.data(), dlogits.data(), logits.data(), targets.data(), N, V);
-        const string size = "V = " + to_string(V) + ", logits up to " + to_string(int(factor));
-        compare(size + ": losses", losses, want, V, std::max(8.0f, 2 * factor));
-        compare(size + ": dlogits", dlogits, dwant, V, 1);
+        for (const bool in_place : {false, true}) {
+            Guarded losses(nans(size_t(N))), dlogits(nans(logits.size())), inputs(logits);
+            Guarded& result = in_place ? inputs : dlogits;
+            softmax_loss(losses.at(), result.at(), inputs.at(), targets.data(), N, V);
+            const string what = text("N = %d, V = %d, logits of %d +- %d%s", N, V, offset, factor,
+                                     in_place ? ", dlogits is logits" : "");
+            compare(what + ": losses", losses, want, V);
+            compare(what + ": dlogits", result, dwant, V);
+        }
     }
 }
 
 static void check_warmup() {
-    for (const auto& [steps, warmup, frac] : {std::tuple(10, 3, 0.1), {100, 0, 0.0}, {7, 7, 0.5}, {480, 48, 0.05}})
+    for (const auto& [steps, warmup, frac, peak] : {std::tuple(10, 3, 0.1, 0.02), {100, 0, 0.0, 1.0}, {7, 7, 0.5, 0.02},
+             {480, 48, 0.05, 3e-5}, {1, 0, 0.3, 2.0}, {1, 1, 0.3, 2.0}, {9, 1, 1.0, 0.1}, {100000, 2000, 0.1, 6e-4}})
         for (int step = 0; step < steps; step++) {
             const double u = warmup < steps ? double(step + 1 - warmup) / double(steps - warmup) : 0;
-            const double want = step < warmup ? 0.02 * (step + 1) / warmup
-                                              : 0.02 * (frac + (1 - frac) * 0.5 * (1 + std::cos(M_PI * u)));
-            const double got = learning_rate(step, steps, warmup, 0.02, frac);
-            if (!(std::fabs(got - want) <= 1e-12 * 0.02))
-                wrong("step %d of %d, warm-up of %d: %.12g, want %.12g", step, steps, warmup, got, want);
+            const double want = step < warmup ? peak * (step + 1) / warmup
+                                              : peak * (frac + (1 - frac) * 0.5 * (1 + std::cos(M_PI * u)));
+            const double got = learning_rate(step, steps, warmup, peak, frac);
+            if (!(std::fabs(got - want) <= 1e-12 * peak))
+                wrong("step %d of %d, warm-up of %d, peak %g: %.12g, want %.12g", step, steps, warmup, peak, got, want);
         }
 }
 
+// Three steps of Lion, each with another gradient.
 static void check_lion() {
-    Floats w = numbers(100, 1), m = numbers(100, 2), grad = numbers(100, 3);
-    m[3] = grad[3] = 0;                                 // sign(0)
-    m[5] = 1, grad[5] = -8.5f;                          // the new m would have another sign here than u
-    Floats want = w, want_m = m;
-    for (size_t i = 0; i < w.size(); i++) {
-        const float u = 0.9f * want_m[i] + (1 - 0.9f) * grad[i];
-        want[i] = want[i] - 0.01f * (float((u > 0) - (u < 0)) + 0.1f * want[i]);
-        want_m[i] = 0.99f * want_m[i] + (1 - 0.99f) * grad[i];
-    }
-    lion(w.data(), m.data(), grad.data(), 100, 0.01f, 0.9f, 0.99f, 0.1f);
-    compare("w", w, want, 0, 0);
-    compare("m", m, want_m, 0, 0);
+    for (const int n : {100, 0, 1, 1000})
+        for (const auto& [lr, beta1, beta2, decay, factor] : {std::tuple(0.01f, 0.9f, 0.99f, 0.1f, 1.0f),
+                 {1e-4f, 0.95f, 0.98f, 1, 1e-15f}, {0.1f, 0.5f, 0.25f, 0, 1e10f}}) {
+            const Floats first = numbers(n, 1);
+            Floats first_m = numbers(n, 2, factor);
+            if (n > 5) first_m[3] = 0, first_m[5] = factor;
+            Guarded w(first), m(first_m);
+            SizedFloats want(first.begin(), first.end()), want_m(first_m.begin(), first_m.end());
+            for (uint32_t step = 1; step <= 3; step++) {
+                Floats grad = numbers(n, 2 + step, factor);
+                if (n > 5) grad[3] = 0, grad[5] = -8.5f * factor;       // sign(0); u and the new m differ in sign
+                for (size_t i = 0; i < grad.size(); i++) {
+                    const float u = beta1 * want_m[i].x + (1 - beta1) * grad[i];
+                    want[i] = want[i] - lr * (float((u > 0) - (u < 0)) + decay * want[i]);
+                    want_m[i] = beta2 * want_m[i] + Sized((1 - beta2) * grad[i], std::fabs(double(grad[i])));
+                }
+                lion(w.at(), m.at(), Guarded(grad).at(), n, lr, beta1, beta2, decay);
+                const string what = text("n = %d, lr %g, step %u", n, double(lr), step);
+                compare(what + ": w", w, want, int(step));
+                compare(what + ": m", m, want_m, int(step));
+            }
+        }
 }
 
 static void check_clip() {
-    for (const int n : {1, 4096, 4097, 20000})
-        for (const float limit : {1.0f, 0.25f, 1e6f}) {
-            Floats g = numbers(n, 1);
+    for (const int n : {4097, 1, 0, 4096, 20000, 4095})
+        for (const auto& [limit, factor] : {std::pair(1.0f, 1.0f), {0.25f, 1}, {1e6f, 1}, {1, 1e-15f}, {1, 1e15f}}) {
+            const Floats g = numbers(n, 1, factor);
             double all = 0;
             for (size_t begin = 0; begin < g.size(); begin += 4096) {
                 float sum = 0;
@@ -204,136 +283,181 @@ static void check_clip() {
                 all += double(sum);
             }
             const float want = std::sqrt(all) > double(limit) ? float(double(limit) / std::sqrt(all)) : 1.0f;
-            char what_limit[40];
-            snprintf(what_limit, sizeof what_limit, "n = %d, limit %g", n, double(limit));
-            const string what = what_limit;
-            compare(what, {clip_factor(g.data(), n, limit)}, {want}, std::min(n, 4096), double(want));
-            for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-                g[size_t(n - 1)] = bad;
-                compare(what + ", one number is " + to_string(bad), {clip_factor(g.data(), n, limit)}, {0}, 0, 0);
-            }
+            const string what = text("n = %d, numbers up to %g, limit %g", n, double(factor), double(limit));
+            compare(what, Floats{clip_factor(Guarded(g).at(), n, limit)}, {want}, std::min(n, 4096));
+            for (const int at : {0, n / 2, n - 1})
+                for (const float bad : {NAN, INFINITY, -INFINITY}) {
+                    if (n == 0) continue;
+                    Guarded spoiled(g);
+                    spoiled.at()[at] = bad;
+                    const float factor_of_bad = clip_factor(spoiled.at(), n, limit);
+                    if (factor_of_bad != 0)
+                        wrong("%s, number %d is %f: %.9g, want 0", what.c_str(), at, double(bad), double(factor_of_bad));
+                }
         }
 }
 
-static string listed(const vector<int>& numbers) {
+static string listed(const vector<string>& words) {
     string text;
-    for (const int n : numbers) text += (text.empty() ? "{" : ", ") + to_string(n);
+    for (const string& word : words) text += (text.empty() ? "{" : ", ") + word;
     return text.empty() ? "{}" : text + "}";
+}
+static string listed(const vector<int>& numbers) {
+    vector<string> words;
+    for (const int n : numbers) words.push_back(to_string(n));
+    return listed(words);
 }
 
 static void check_buckets() {
-    struct Case { vector<size_t> bytes; size_t first, others; vector<int> want; };
-    const Case cases[] = {{{1, 1, 5, 1, 1}, 2, 4, {3, 2, 0}}, {{9}, 1, 1, {0}}, {{1, 2, 3}, 100, 100, {0}},
-                          {{4, 4, 4, 4}, 4, 8, {3, 1, 0}}, {{1, 1, 1}, 1, 1, {2, 1, 0}}, {{2, 2, 9, 1}, 3, 4, {2, 0}}};
+    struct Case { vector<size_t> bytes; size_t first, others; };
+    vector<Case> cases = {{{1, 1, 5, 1, 1}, 2, 4}, {{}, 1, 1}, {{9}, 1, 1}, {{1, 2, 3}, 100, 100}, {{4, 4, 4, 4}, 4, 8},
+                          {vector<size_t>(3, size_t(3) << 31), size_t(1) << 33, size_t(1) << 32}};
+    const Floats random = numbers(4000, 1, 1000);
+    for (size_t i = 0; i + 40 < random.size(); i += 40) {
+        const auto number = [&](size_t j) { return size_t(std::fabs(random[i + j])); };
+        Case c = {{}, number(0), number(1)};
+        for (size_t j = 2; j < 2 + number(2) % 38; j++) c.bytes.push_back(number(j) + 1);
+        cases.push_back(c);
+    }
     for (const Case& c : cases) {
+        vector<int> want;
+        size_t room = 0;                                // what the last bucket still has to get
+        for (size_t i = c.bytes.size(); i-- > 0;) {
+            if (room == 0) {
+                room = std::max(want.empty() ? c.first : c.others, size_t(1));
+                want.push_back(int(i));
+            }
+            want.back() = int(i);
+            room -= std::min(room, c.bytes[i]);
+        }
         const vector<int> got = buckets(c.bytes, c.first, c.others);
-        if (got != c.want)
-            wrong("bytes %s, first %zu, others %zu: %s, want %s", listed({c.bytes.begin(), c.bytes.end()}).c_str(),
-                  c.first, c.others, listed(got).c_str(), listed(c.want).c_str());
+        if (got == want) continue;
+        vector<string> bytes;
+        for (const size_t size : c.bytes) bytes.push_back(to_string(size));
+        wrong("bytes %s, first %zu, others %zu: %s, want %s", listed(bytes).c_str(), c.first, c.others,
+              listed(got).c_str(), listed(want).c_str());
     }
 }
 
-static float tree_of(const vector<const float*>& x, size_t begin, size_t end, size_t i) {
+static Sized tree_of(const vector<Floats>& x, size_t begin, size_t end, size_t i) {
     if (end - begin == 1) return x[begin][i];
     return tree_of(x, begin, (begin + end) / 2, i) + tree_of(x, (begin + end) / 2, end, i);
 }
 
-// Calls check(gradients, want, ranks) for 1, 2, 4 and 8 gradients of 100 numbers and as many ranks as share them.
-static void for_ranks(const std::function<void(const vector<const float*>&, const Floats&, int)>& check) {
-    for (const size_t count : {1, 2, 4, 8}) {
-        vector<Floats> all;
-        vector<const float*> gradients;
-        for (size_t r = 0; r < count; r++) all.push_back(numbers(100, uint32_t(r + 1)));
-        for (const Floats& one : all) gradients.push_back(one.data());
-        Floats want;
-        for (size_t i = 0; i < 100; i++) want.push_back(tree_of(gradients, 0, count, i));
-        for (size_t ranks = 1; ranks <= count; ranks *= 2) check(gradients, want, int(ranks));
+// Lets `make` turn each rank's own arrays into one of n numbers, the last rank first, and returns what they make. A
+// rank's arrays are gone after its call.
+using Make = std::function<void(float*, const vector<const float*>&)>;
+static vector<Floats> parts_of(const vector<Floats>& all, size_t ranks, const Make& make) {
+    const size_t own = all.size() / ranks;
+    vector<Floats> parts(ranks);
+    for (size_t r = ranks; r-- > 0;) {
+        vector<Guarded> copies(all.begin() + long(r * own), all.begin() + long((r + 1) * own));
+        vector<const float*> pointers;
+        for (Guarded& copy : copies) pointers.push_back(copy.at());
+        Guarded part(nans(all[0].size()));
+        make(part.at(), pointers);
+        parts[r] = part.values(counted(all.size(), "array") + " on " + counted(ranks, "rank"));
+        for (Guarded& copy : copies) std::fill_n(copy.at(), all[0].size(), NAN);
     }
+    return parts;
+}
+
+// Lets 1 to 32 gradients be added on as many ranks as can share them: each rank makes a part, and then all parts make
+// the result. It has to be the tree's, divided by `count` if it is the mean, with the same bits on any number of ranks.
+static void check_ranks(bool is_mean, const std::function<Make(int n, int ranks)>& part,
+                        const std::function<Make(int n, int count)>& whole) {
+    for (const int count : {2, 1, 4, 8, 16, 32})
+        for (const int n : {100, 1}) {
+            vector<Floats> all;
+            for (int r = 0; r < count; r++) all.push_back(numbers(n, uint32_t(r + 1), r % 3 == 1 ? 1000.0f : 1.0f));
+            SizedFloats want;
+            for (size_t i = 0; i < size_t(n); i++)
+                want.push_back(tree_of(all, 0, all.size(), i) / float(is_mean ? count : 1));
+            Floats one_rank;
+            for (int ranks = 1; ranks <= count; ranks *= 2) {
+                const Floats got = parts_of(parts_of(all, size_t(ranks), part(n, ranks)), 1, whole(n, count))[0];
+                compare(counted(size_t(count), "gradient") + " on " + counted(size_t(ranks), "rank"), got, want, count);
+                if (ranks == 1) one_rank = got;
+                for (size_t i = 0; i < got.size(); i++)
+                    if (got[i] != one_rank[i])
+                        wrong("%d gradients: number %zu has bits %08x with 1 rank and %08x with %d: near, but not the "
+                              "same", count, i, std::bit_cast<uint32_t>(one_rank[i]), std::bit_cast<uint32_t>(got[i]),
+                              ranks);
+            }
+        }
 }
 
 static void check_tree() {
-    for_ranks([](const vector<const float*>& gradients, const Floats& want, int ranks) {
-        const size_t own = gradients.size() / size_t(ranks);
-        vector<Floats> parts(size_t(ranks), nans(100));
-        vector<const float*> sums;
-        for (size_t r = 0; r < parts.size(); r++) {
-            const auto begin = gradients.begin() + long(r * own);
-            tree_sum(parts[r].data(), {begin, begin + long(own)}, 100);
-            sums.push_back(parts[r].data());
-        }
-        Floats got = nans(100);
-        tree_sum(got.data(), sums, 100);
-        compare(counted(gradients.size(), "replica") + " on " + counted(size_t(ranks), "rank"), got, want,
-                int(gradients.size()), double(gradients.size()));
-    });
+    const auto make = [](int n, int) -> Make { return [n](float* sum, const auto& own) { tree_sum(sum, own, n); }; };
+    check_ranks(false, make, make);
 }
 
 static void check_same_bits() {
-    Floats one_rank;
-    for_ranks([&](const vector<const float*>& gradients, Floats want, int ranks) {
-        for (float& x : want) x /= float(gradients.size());
-        Floats got = nans(100);
-        mean_gradient(got.data(), gradients, 100, ranks);
-        compare(counted(gradients.size(), "gradient") + " on " + counted(size_t(ranks), "rank"), got, want,
-                int(gradients.size()), 1);
-        if (ranks == 1) one_rank = got;
-        for (size_t i = 0; i < got.size(); i++)
-            if (got[i] != one_rank[i])
-                wrong("%zu gradients: number %zu has bits %08x with 1 rank and %08x with %d: near, but not the same",
-                      gradients.size(), i, std::bit_cast<uint32_t>(one_rank[i]), std::bit_cast<uint32_t>(got[i]),
-                      ranks);
+    check_ranks(true, [](int n, int ranks) -> Make {
+        return [=](float* part, const auto& own) { part_of_rank(part, own, n, ranks); };
+    }, [](int n, int count) -> Make {
+        return [=](float* mean, const auto& parts) { mean_of_parts(mean, parts, n, count); };
     });
 }
 
 static void check_deal() {
-    for (const int ranks : {1, 2, 4, 8})
-        for (int step = 0; step < 3; step++) {
-            int next = step * 8 * 3;
-            for (int rank = 0; rank < ranks; rank++) {
-                vector<int> want(size_t(8 / ranks * 3));
-                for (int& number : want) number = next++;
-                const vector<int> got = samples_of(step, rank, ranks, 8, 3);
-                if (got != want)
-                    wrong("step %d, rank %d of %d, 8 replicas, batch 3: %s, want %s", step, rank, ranks,
-                          listed(got).c_str(), listed(want).c_str());
-            }
+    for (const int replicas : {8, 4, 1, 2, 16})
+        for (int ranks = 1; ranks <= replicas; ranks *= 2)
+            for (const int batch : {3, 1, 5})
+                for (const int step : {0, 1, 2, 1000})
+                    for (int rank = 0; rank < ranks; rank++) {
+                        vector<int> want(size_t(replicas / ranks * batch));
+                        int next = step * replicas * batch + rank * int(want.size());
+                        for (int& number : want) number = next++;
+                        const vector<int> got = samples_of(step, rank, ranks, replicas, batch);
+                        if (got == want) continue;
+                        wrong("step %d, rank %d of %d, %d replicas, batch %d: %s, want %s", step, rank, ranks, replicas,
+                              batch, listed(got).c_str(), listed(want).c_str());
+                    }
+}
+
+// One case of attention. kind 1 has large scores of both signs, kind 2 large negative ones.
+static void check_row(const vector<int>& documents, size_t D, int kind) {
+    const size_t T = documents.size();
+    const auto numbers_of = [&](uint32_t seed, float factor) { return numbers(int(T * D), seed, factor); };
+    Floats q = numbers_of(1, kind == 1 ? 500.0f : 1), k = numbers_of(2, 1), v = numbers_of(3, kind == 1 ? 1e20f : 1);
+    for (float& x : q) x += kind == 2 ? 20.0f : 0;
+    for (float& x : k) x -= kind == 2 ? 20.0f : 0;
+    SizedFloats want;
+    for (size_t t = 0; t < T; t++) {
+        SizedFloats e(T);
+        float most = -INFINITY;
+        Sized total;
+        for (size_t s = 0; s <= t; s++) {
+            for (size_t d = 0; d < D; d++) e[s] = e[s] + Sized(q[t * D + d]) * k[s * D + d];
+            e[s] = e[s] * (1 / std::sqrt(float(D)));
+            if (documents[s] == documents[t]) most = std::max(most, e[s].x);
         }
+        for (size_t s = 0; s <= t; s++) {
+            e[s] = documents[s] == documents[t] ? exp(e[s] - most) : Sized(0);
+            total = total + e[s];
+        }
+        total.size = double(total.x);                   // an error in a score is in the sum below, too
+        for (size_t d = 0; d < D; d++) {
+            Sized sum;
+            for (size_t s = 0; s <= t; s++) sum = sum + e[s] * v[s * D + d];
+            want.push_back(sum / total);
+        }
+    }
+    Guarded out(nans(T * D));
+    attend(out.at(), Guarded(q).at(), Guarded(k).at(), Guarded(v).at(), documents.data(), int(T), int(D));
+    const char* const kinds[] = {"", ", scores of +- 100 and more", ", scores of -400 and less"};
+    compare(text("T = %zu, D = %zu, documents %s%s", T, D, listed(documents).c_str(), kinds[kind]), out, want, int(T + D));
 }
 
 static void check_mask() {
-    const vector<int> rows[] = {{0}, {0, 0, 0, 0}, {0, 0, 1, 1, 1}, {2, 3, 4}, {0, 0, 0, 5, 5, 7, 7, 7, 7}};
+    vector<int> many;
+    for (int t = 0; t < 70; t++) many.push_back(t / 3 * 5 - 40 + (t > 30 ? 7 : 0));
+    const vector<int> rows[] = {{0, 0, 1, 1, 1}, {0}, {0, 0, 0, 0}, {2, 3, 4}, {0, 0, 0, 5, 5, 7, 7, 7, 7}, many,
+                                vector<int>(33, 1)};
     for (const vector<int>& documents : rows)
-        for (const size_t D : {1, 4, 33}) {
-            const size_t T = documents.size();
-            const auto numbers_of = [&](uint32_t seed) { return numbers(int(T * D), seed); };
-            const Floats q = numbers_of(1), k = numbers_of(2), v = numbers_of(3);
-            Floats want, got = nans(T * D);
-            for (size_t t = 0; t < T; t++) {
-                Floats e(T);
-                float most = -INFINITY, total = 0;
-                for (size_t s = 0; s <= t; s++) {
-                    float score = 0;
-                    for (size_t d = 0; d < D; d++) score = score + q[t * D + d] * k[s * D + d];
-                    e[s] = score * (1 / std::sqrt(float(D)));
-                    if (documents[s] == documents[t]) most = std::max(most, e[s]);
-                }
-                for (size_t s = 0; s <= t; s++) {
-                    e[s] = documents[s] == documents[t] ? std::exp(e[s] - most) : 0;
-                    total = total + e[s];
-                }
-                for (size_t d = 0; d < D; d++) {
-                    float sum = 0;
-                    for (size_t s = 0; s <= t; s++) sum = sum + e[s] * v[s * D + d];
-                    want.push_back(sum / total);
-                }
-            }
-            attend(got.data(), q.data(), k.data(), v.data(), documents.data(), int(T), int(D));
-            const string what = "T = " + to_string(T) + ", D = " + to_string(D) + ", documents " + listed(documents);
-            for (size_t t = 0; t < T; t++) {
-                const auto row = [&](const Floats& all) { return Floats(&all[t * D], &all[t * D] + D); };
-                compare(what + ", position " + to_string(t), row(got), row(want), int(T + D), 8);
-            }
-        }
+        for (const size_t D : {4, 1, 33})
+            for (const int kind : {0, 1, 2}) check_row(documents, D, kind);
 }
 
 void Trainer::train() {
@@ -349,24 +473,29 @@ void Trainer::train() {
     }
 }
 
-// Trains 20 steps, and is stopped after each of them; what goes on has the same number of ranks, or another.
+// Trains 20 steps, and is stopped after each of them; what goes on has the same number of ranks, or another. Beside it
+// another trainer is saved and loaded, two steps behind.
 static void check_resume() {
     constexpr int kSteps = 20;
     Trainer whole(1);
     for (int i = 0; i < kSteps; i++) whole.train();
-    for (const auto& [before, after] : {std::pair(1, 1), {2, 2}, {4, 4}, {1, 4}, {4, 1}, {2, 4}, {4, 2}})
+    for (const auto& [before, after] : {std::pair(1, 1), {2, 2}, {4, 4}, {1, 4}, {4, 1}, {2, 4}, {4, 2}, {2, 1}})
         for (int stop = 0; stop <= kSteps; stop++) {
-            Trainer first(before);
+            Trainer first(before), behind(4);
             for (int i = 0; i < stop; i++) first.train();
-            Trainer second = load(save(first), after);
+            for (int i = 0; i < stop - 2; i++) behind.train();
+            const Floats saved = save(first), saved_behind = save(behind);
+            Trainer second = load(save(load(saved, before)), after), other = load(saved_behind, 2);
             if (second.ranks != after) wrong("load gives %d ranks, want %d", second.ranks, after);
             for (int i = stop; i < kSteps; i++) second.train();
+            for (int i = std::max(stop - 2, 0); i < kSteps; i++) other.train();
             for (int i = 0; i < 4; i++)
-                if (second.w[i] != whole.w[i])
-                    wrong("%s stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g. %s",
-                          counted(before, "rank").c_str(), stop, after, i, double(second.w[i]), double(whole.w[i]),
-                          before == after ? "Averages, step or generator?"
-                                          : "With the same ranks it is right: whose averages stand where?");
+                for (const Trainer* trainer : {&second, &other})
+                    if (trainer->w[i] != whole.w[i])
+                        wrong("%s stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g",
+                              counted(trainer == &second ? size_t(before) : 4, "rank").c_str(),
+                              trainer == &second ? stop : std::max(stop - 2, 0), trainer->ranks, i,
+                              double(trainer->w[i]), double(whole.w[i]));
         }
 }
 
@@ -429,31 +558,39 @@ static void check_race() {
     for (const auto& [name, befores] : needed)
         for (const string& before : befores)
             if (!given.contains({before, name}))
-                wrong("%s may begin when these have run: %s. It needs what %s has not done yet", name.c_str(),
-                      run_before(name, given).c_str(), before.c_str());
+                wrong("%s may begin when these have run: %s. It reads what is not there yet", name.c_str(),
+                      run_before(name, given).c_str());
     for (const Wait& wait : waits())
         if (!needs.contains({wait.waits_for, wait.operation}))
             wrong("nothing begins too early, but %s waits for %s without a reason", wait.operation, wait.waits_for);
 }
 
-// An exercise, its check, and what must be defined for it; null where it is not.
-struct Exercise { const char* name; void (*check)(); vector<const void*> functions; };
+// An exercise, its check, what that compares, whether bits are asked for, and the functions; null where one is missing.
+struct Exercise { const char* name; void (*check)(); const char* compared; bool bits; vector<const void*> functions; };
 template <class F> static const void* at(F* function) { return reinterpret_cast<const void*>(function); }
 static const Exercise exercises[] = {
-    {"dot", check_dot, {at(dot)}},
-    {"relu2", check_relu2, {at(relu2_forward), at(relu2_backward)}},
-    {"softmax_loss", check_softmax_loss, {at(softmax_loss)}},
-    {"layernorm_backward", check_layernorm_backward, {at(layernorm_backward)}},
-    {"mask", check_mask, {at(attend)}},
-    {"warmup", check_warmup, {at(learning_rate)}},
-    {"lion", check_lion, {at(lion)}},
-    {"clip", check_clip, {at(clip_factor)}},
-    {"tree", check_tree, {at(tree_sum)}},
-    {"same_bits", check_same_bits, {at(mean_gradient)}},
-    {"deal", check_deal, {at(samples_of)}},
-    {"buckets", check_buckets, {at(buckets)}},
-    {"race", check_race, {at(waits)}},
-    {"resume", check_resume, {at(save), at(load)}},
+    {"dot", check_dot, "sums of 0 to 4,096 products, of 1e-18 to 1e15", true, {at(dot)}},
+    {"relu2", check_relu2, "0 to 1,000 numbers up to 1e-12, 1 and 1e15, dx and dout apart and the same", true,
+     {at(relu2_forward), at(relu2_backward)}},
+    {"softmax_loss", check_softmax_loss, "1 to 200 rows of 1 to 5,000 logits, from -1001 to 1001, also in place",
+     true, {at(softmax_loss)}},
+    {"layernorm_backward", check_layernorm_backward, "1 to 300 rows of 1 to 1,000 channels, gradients of 1e-20 to 1e10",
+     true, {at(layernorm_backward)}},
+    {"mask", check_mask, "1 to 70 positions of 1 to 25 documents, scores small and beyond +- 400", true, {at(attend)}},
+    {"warmup", check_warmup, "all steps of eight schedules, of 1 to 100,000 steps, to 1e-12 of the peak", false,
+     {at(learning_rate)}},
+    {"lion", check_lion, "three steps of 0 to 1,000 weights, gradients of 1e-15 to 1e10", true, {at(lion)}},
+    {"clip", check_clip, "0 to 20,000 numbers up to 1e-15, 1 and 1e15, and with NaN and infinities among them", true,
+     {at(clip_factor)}},
+    {"tree", check_tree, "1 to 32 replicas, on each number of ranks that can share them", true, {at(tree_sum)}},
+    {"same_bits", check_same_bits, "1 to 32 gradients, on each number of ranks that can share them", true,
+     {at(part_of_rank), at(mean_of_parts)}},
+    {"deal", check_deal, "1 to 16 replicas on each number of ranks, batches of 1 to 5, four steps", false,
+     {at(samples_of)}},
+    {"buckets", check_buckets, "105 lists of 0 to 37 tensors, one of them of 19 GB", false, {at(buckets)}},
+    {"race", check_race, "no operation begins too early, and no wait is without a reason", false, {at(waits)}},
+    {"resume", check_resume, "the weights after 20 steps, stopped after each of them, with 1, 2 and 4 ranks before and "
+     "after", false, {at(save), at(load)}},
 };
 
 int main(int, char** argv) {
@@ -466,7 +603,9 @@ int main(int, char** argv) {
                 return 4;
             }
         exercise.check();
-        puts(other_order.empty() ? "RIGHT: all bits" : ("RIGHT IN ANOTHER ORDER: " + other_order).c_str());
+        if (!exercise.bits) printf("RIGHT: %s\n", exercise.compared);
+        else if (other_order.empty()) printf("RIGHT: all bits of %zu numbers: %s\n", compared, exercise.compared);
+        else printf("RIGHT IN ANOTHER ORDER: %s. Compared: %s\n", other_order.c_str(), exercise.compared);
         return other_order.empty() ? 0 : 1;
     }
     return 4;

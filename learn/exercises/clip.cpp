@@ -11,7 +11,6 @@
 // Why units? Ranks update different slices, which are whole units. So each rank can send the sums of its units, and all
 // add the same numbers in the same order. train_gpt's is clip_scale in kernels/kernels.h; there and in PyTorch the
 // factor is limit / (norm + 1e-6).
-// Hint: a comparison with NaN is false; ask std::isfinite first.
 #include <cmath>
 #include "exercises.h"
 

@@ -7,7 +7,6 @@
 // the order of i. At the end partial sum 4 + l is added to l for l < 4, then 2 + l to l for l < 2, then 1 to 0.
 //
 // train_gpt's is `Sums` in kernels/cpu/isa.h, with 64 partial sums; learn/train.cpp has it as well.
-// Hint: write the partial sums as float p[8], and the last part as a loop over half = 4, 2, 1.
 #include <cmath>
 #include "exercises.h"
 

@@ -41,6 +41,7 @@ EXERCISE Trainer load(const std::vector<float>& saved, int ranks);
 struct Wait { const char *operation, *waits_for; };
 EXERCISE std::vector<Wait> waits();
 
-// same_bits: the mean of `count` gradients, which `ranks` ranks have computed; rank r has the part from r count /
-// ranks.
-EXERCISE void mean_gradient(float* mean, const std::vector<const float*>& gradients, int n, int ranks);
+// same_bits: the mean of `count` gradients of n numbers, which `ranks` ranks share evenly. Each rank makes a part, an
+// array of n numbers, of its own gradients; the parts then travel, and make the mean.
+EXERCISE void part_of_rank(float* part, const std::vector<const float*>& own, int n, int ranks);
+EXERCISE void mean_of_parts(float* mean, const std::vector<const float*>& parts, int n, int count);

@@ -11,8 +11,7 @@
 // score; e[s] = std::exp(score - largest); total = sum of e in the order of s; out = sum of e[s] * v[s] in the order of
 // s, starting from 0, and divided by total at the end.
 //
-// train_gpt's attention is in kernels/ref.cpp (without documents). Hint: the first s that counts is the same for the
-// whole document, so nothing needs to be set to minus infinity.
+// train_gpt's attention is in kernels/ref.cpp (without documents).
 #include <cmath>
 #include "exercises.h"
 

@@ -5,7 +5,6 @@
 // n elements each; dx may be dout, so read before you write. Nothing is added, so there is no order.
 //
 // train_gpt's activation is gelu_forward and gelu_backward in kernels/ref.cpp.
-// Hint: (dout * 2) * r and dout * (2 * r) have the same bits; a factor of 2 is exact.
 #include "exercises.h"
 
 void relu2_forward(float* out, const float* x, int n) {

@@ -1,25 +1,29 @@
-// same_bits -- a function whose bits depend on the number of ranks. Find the reason, and mend it.
+// same_bits -- two functions whose bits depend on the number of ranks. Find the reason, and mend it.
 //
-// It returns the mean of `count` gradients of n numbers. Rank r has computed gradients r count / ranks up to
-// (r + 1) count / ranks; count and ranks are powers of two. It is written as one would write it with PyTorch: each rank
-// takes the mean of its own, and all-reduce takes the mean of these. In exact arithmetic that is the mean of all.
+// `ranks` ranks share `count` gradients of n numbers evenly, in their order; both are powers of two. Each rank makes a
+// part of its `own` gradients, and the mean of all is made of the parts. It is written as one would write it with
+// PyTorch: each rank takes the mean of its own, and all-reduce takes the mean of these. In exact arithmetic that is the
+// mean of all.
 //
 // Two things differ with the number of ranks: where is divided, and in which order is added. One of them is innocent.
 // Which, and why?
 //
 // Order wanted: a binary tree over the gradients, as in the exercise tree; then divided by count. The checker compares
-// 1, 2, 4 and 8 ranks. The work must stay on the ranks: of a rank's part only one array of n numbers may travel.
+// up to 32 ranks. A rank sees its own gradients only: of it one array of n numbers travels, the part.
 #include "exercises.h"
 
-void mean_gradient(float* mean, const std::vector<const float*>& gradients, int n, int ranks) {
-    const int count = int(gradients.size()), own = count / ranks;
+void part_of_rank(float* part, const std::vector<const float*>& own, int n, int /*ranks*/) {
     for (int i = 0; i < n; i++) {
-        float all = 0;
-        for (int rank = 0; rank < ranks; rank++) {
-            float part = 0;
-            for (int g = rank * own; g < (rank + 1) * own; g++) part += gradients[size_t(g)][i] / float(own);
-            all += part / float(ranks);
-        }
-        mean[i] = all;
+        float sum = 0;
+        for (const float* gradient : own) sum += gradient[i] / float(own.size());
+        part[i] = sum;
+    }
+}
+
+void mean_of_parts(float* mean, const std::vector<const float*>& parts, int n, int /*count*/) {
+    for (int i = 0; i < n; i++) {
+        float sum = 0;
+        for (const float* part : parts) sum += part[i] / float(parts.size());
+        mean[i] = sum;
     }
 }

@@ -1,6 +1,6 @@
 // softmax_loss -- the cross entropy of N rows of V logits, and its gradient.
 //
-//   losses (N), logits, dlogits (N,V), targets (N)
+//   losses (N), logits, dlogits (N,V), targets (N); dlogits may be logits, so read before you write
 //
 //   p = exp(logit) / sum of exp(logit)       loss = -log(p of the target)       dlogits = p - 1 at the target, else p
 //
@@ -11,7 +11,7 @@
 // loss = std::log(sum) - (logit of the target - most). p = std::exp(logit - most) / sum.
 //
 // Gradients are sums over rows here: without the division by N that docs/tour.md has in section 3. train_gpt's is
-// `classifier` in kernels/ref.cpp. Hint: that section has this gradient with numbers.
+// `classifier` in kernels/ref.cpp.
 #include <cmath>
 #include "exercises.h"
 

@@ -9,7 +9,7 @@
 // So step 0 learns something, the last step has exactly peak f, and nothing jumps in between. warmup may be 0, and it
 // may be `steps`. In double; the checker allows 1e-12 of the peak.
 //
-// train_gpt's is src/options/options.cpp. Hint: what is u when warmup is steps? You are never asked then.
+// train_gpt's is src/options/options.cpp.
 #include <cmath>
 #include "exercises.h"
 
