@@ -1,7 +1,7 @@
 #!/bin/sh
-# make_tour.sh -- writes the numbers and pictures of docs/tour.md: what learn/by_hand.cpp prints, the console and curve
-# of the default run with one rank and with two, and the counters of learn/cuda (build/ladders.txt, which
-# tests/long/test_ladders.sh leaves; they stay as they are where it has not run).
+# make_tour.sh -- writes the numbers and pictures of docs/tour.md: what learn/by_hand.cpp prints, learn/cuda/start.cu,
+# the console and curve of the default run with one rank and with two, and the counters of learn/cuda (build/ladders.txt,
+# which tests/long/test_ladders.sh leaves; they stay as they are where it has not run).
 #
 #   docs/make_tour.sh                   runs the default run twice, in fp32
 #   docs/make_tour.sh --by-hand PAGE    only what takes neither training nor counters, into PAGE; pictures go beside it
@@ -92,6 +92,8 @@ tree_picture() {    # of 8 replicas on 2 ranks, which have a colour each
 ${CXX:-g++} -std=c++20 learn/by_hand.cpp -o "$tmp/by_hand"
 "$tmp/by_hand" >"$tmp/numbers"
 put 'by hand' "$tmp/numbers"
+sed '1d' learn/cuda/start.cu >"$tmp/start"
+put start "$tmp/start"
 by_hand_picture | draw 74 25 >"$pictures/by_hand.svg"
 tree_picture | draw 76 31 >"$pictures/tree.svg"
 [ "${1:-}" != --by-hand ] || exit 0
@@ -108,8 +110,9 @@ sum() { sha256sum <"$tmp/$1/ckpt/step_00000480/model.safetensors" | cut -c1-64; 
 {
     echo '$ ./train_gpt --dtype fp32'
     # Without what depends on the machine, and the steps in between.
-    sed -e "s,$tmp/one,runs/nano-stories-20261128-101500,; s/(.*) | cpu/| cpu/; s/ | [0-9.]* ms |.*//" "$tmp/console" |
-        awk '/^step/ { if (split($2, at, "/") && at[1] % 80 && at[1] != 479) next } /^done/ { exit } { print }'
+    sed -e "s/(.*) | cpu/| cpu/; s/ | [0-9.]* ms |.*//" "$tmp/console" |
+        awk '/^step/ { if (split($2, at, "/") && at[1] % 80 && at[1] != 479) next } /^done/ { exit }
+            !/^(data|output|saved)/ { print }'
     echo '$ sha256sum runs/last/ckpt/step_00000480/model.safetensors'
     echo "$(sum one)"
     echo '$ ./train_gpt --dtype fp32 --np 2 && sha256sum runs/last/ckpt/step_00000480/model.safetensors'

@@ -1,7 +1,12 @@
 // check_cuda.cu -- says whether a CUDA exercise is solved, as check.cpp does. On a GPU it times the kernel beside a
 // copy of the same bytes; the software GPU of this repository's tests counts bytes and turns at shared memory instead.
+//
+// Solve the exercises before you read on, as in check.cpp.
 #include "../cuda/ladder.h"
 #include "exercises_cuda.h"
+
+// The software GPU has this function: another order of blocks and warps. A real GPU needs none.
+namespace ptx { __attribute__((weak)) void set_seed(uint64_t seed); }
 
 [[noreturn]] void not_written() {
     puts("not written yet");
@@ -11,6 +16,12 @@
 [[noreturn]] static void end(const std::string& verdict, int code) {
     puts(verdict.c_str());
     exit(code);
+}
+
+// Waits until all kernels have ended, or ends with the error of one.
+static void wait() {
+    check(cudaGetLastError());
+    check(cudaDeviceSynchronize());
 }
 
 // Compares a result with the one wanted.
@@ -23,7 +34,7 @@ static void compare(const std::string& what, const std::vector<float>& got, cons
 }
 
 // Measures a kernel that has to move `bytes`, and ends with the verdict.
-[[noreturn]] static void measure(Ladder& ladder, double bytes, const std::function<void()>& run) {
+[[noreturn]] static void measure(Ladder& ladder, double bytes, const char* compared, const std::function<void()>& run) {
     double moved = 0, issued = 0, turns = 0;
     if (soft_gpu_section) {
         ladder.bytes = bytes;
@@ -46,11 +57,65 @@ static void compare(const std::string& what, const std::vector<float>& got, cons
     }
     if (moved > 1.05) end("RIGHT, BUT SLOW: it moves more than 1.05 times the bytes, or too few at a time", 1);
     if (turns > 1.05) end("RIGHT, BUT SLOW: threads of a warp wait for the same bank of shared memory", 1);
-    end("RIGHT", 0);
+    end(std::string("RIGHT: ") + compared, 0);
+}
+
+static void check_block_sum(Ladder&) {
+    std::string other_order;
+    for (const int blocks : {5, 1, 64})
+        for (const uint32_t seed : {1, 2, 3}) {
+            std::vector<float> x = numbers(size_t(blocks) * 256, seed), want;
+            for (size_t i = 0; i < x.size(); i += seed) x[i] *= 1000;
+            for (size_t begin = 0; begin < x.size(); begin += 256) {
+                std::vector<float> s(x.begin() + long(begin), x.begin() + long(begin) + 256);
+                for (size_t half = 128; half > 0; half /= 2)
+                    for (size_t t = 0; t < half; t++) s[t] += s[t + half];
+                want.push_back(s[0]);
+            }
+            const Array<float> from = x;
+            std::vector<float> first;
+            for (int run = 0; run < 3; run++) {
+                if (ptx::set_seed) ptx::set_seed(seed * 7 + uint64_t(run));
+                Array<float> sums(want.size());
+                block_sums(sums, from, blocks);
+                wait();
+                const std::vector<float> got = sums.values();
+                compare(std::to_string(blocks) + " blocks", got, want, 0.1f);
+                if (first.empty()) first = got;
+                if (first != got) end("WRONG: two runs have sums with other bits: the order is not fixed", 2);
+                if (got != want) other_order = "RIGHT IN ANOTHER ORDER: the sums of 1, 5 and 64 blocks are near";
+            }
+        }
+    if (!other_order.empty()) end(other_order, 1);
+    end("RIGHT: all bits of the sums of 1, 5 and 64 blocks, three times each", 0);
+}
+
+static void check_tiles(Ladder& ladder) {
+    for (const auto& [M, N, K] : {std::tuple(16, 16, 16), {32, 48, 80}, {96, 16, 32}, {16, 64, 256}, {128, 128, 128}}) {
+        const std::vector<float> a = numbers(size_t(M * K), 1), b = numbers(size_t(N * K), 2);
+        std::vector<float> want;
+        for (int m = 0; m < M; m++)
+            for (int n = 0; n < N; n++) {
+                double sum = 0;
+                for (int k = 0; k < K; k++) sum += double(a[size_t(m * K + k)]) * double(b[size_t(n * K + k)]);
+                want.push_back(float(sum));
+            }
+        const Array<float> A = a, B = b;
+        Array<float> out(want.size());
+        product(out, A, B, M, N, K);
+        wait();
+        compare("M = " + std::to_string(M) + ", N = " + std::to_string(N) + ", K = " + std::to_string(K), out.values(),
+                want, 3e-5f);
+        const char* const compared = "five shapes of 16 to 128 rows, columns and terms";
+        if (M < 128) continue;
+        if (!soft_gpu_section) end(std::string("RIGHT: ") + compared, 0);
+        measure(ladder, 4.0 * (M * K * (N / 16) + N * K * (M / 16) + M * N), compared,
+                [&] { product(out, A, B, M, N, K); });
+    }
 }
 
 static void check_transpose(Ladder& ladder) {
-    for (const auto& [rows, cols] : {std::pair(32, 32), {64, 96}, {SMALL ? 256 : 4096, 512}}) {
+    for (const auto& [rows, cols] : {std::pair(32, 32), {64, 96}, {96, 64}, {32, 256}, {SMALL ? 256 : 4096, 512}}) {
         const std::vector<float> in = numbers(size_t(rows * cols), 1);
         std::vector<float> want(in.size());
         for (int r = 0; r < rows; r++)
@@ -58,17 +123,17 @@ static void check_transpose(Ladder& ladder) {
         const Array<float> from = in;
         Array<float> to(in.size());
         transpose(to, from, rows, cols);
-        check(cudaGetLastError());
-        check(cudaDeviceSynchronize());
+        wait();
         compare(std::to_string(rows) + " x " + std::to_string(cols), to.values(), want, 0);
-        if (rows >= 256) measure(ladder, 8.0 * rows * cols, [&] { transpose(to, from, rows, cols); });
+        if (rows >= 256) measure(ladder, 8.0 * rows * cols, "all numbers of five matrices, wide and tall", [&] { transpose(to, from, rows, cols); });
     }
 }
 
 static void check_softmax_rows(Ladder& ladder) {
-    for (const auto& [N, C] : {std::pair(1, 32), {5, 96}, {3, 1024}, {SMALL ? 256 : 8192, 768}}) {
+    for (const auto& [N, C, most] : {std::tuple(1, 32, 0), {5, 96, 0}, {3, 1024, 0}, {7, 64, -500}, {6, 32, 500},
+                                     {SMALL ? 256 : 8192, 768, 0}}) {
         std::vector<float> x = numbers(size_t(N * C), 1), want(x.size());
-        for (float& value : x) value *= 100;
+        for (float& value : x) value = value * 100 + float(most);
         for (int n = 0; n < N; n++) {
             const float* const row = x.data() + n * C;
             double sum = 0;
@@ -79,15 +144,16 @@ static void check_softmax_rows(Ladder& ladder) {
         const Array<float> from = x;
         Array<float> to(x.size());
         softmax_rows(to, from, N, C);
-        check(cudaGetLastError());
-        check(cudaDeviceSynchronize());
-        compare("N = " + std::to_string(N) + ", C = " + std::to_string(C), to.values(), want, 1e-6f);
-        if (N >= 256) measure(ladder, 8.0 * N * C, [&] { softmax_rows(to, from, N, C); });
+        wait();
+        compare("N = " + std::to_string(N) + ", C = " + std::to_string(C) + ", x of " + std::to_string(most) + " +- 100", to.values(), want, 1e-6f);
+        if (N >= 256) measure(ladder, 8.0 * N * C, "rows of 32 to 1,024 numbers from -600 to 600, to 1e-6", [&] { softmax_rows(to, from, N, C); });
     }
 }
 
 int main(int, char** argv) {
     setvbuf(stdout, nullptr, _IOLBF, 0);
     Ladder ladder(argv[1], 0, 0, 0);
-    argv[1] == std::string("transpose") ? check_transpose(ladder) : check_softmax_rows(ladder);
+    const std::map<std::string, void (*)(Ladder&)> checks = {{"block_sum", check_block_sum}, {"tiles", check_tiles},
+        {"transpose", check_transpose}, {"softmax_rows", check_softmax_rows}};
+    checks.at(argv[1])(ladder);
 }

@@ -10,7 +10,6 @@
 // The checker wants at most 1.05 times the bytes that must be moved, and at most 1.05 times the turns at shared memory.
 //
 // learn/cuda/matmul.cu has a tile in shared memory.
-// Hint: what is in which bank if a row of the tile is 33 numbers long?
 #include "exercises_cuda.h"
 
 void transpose(float* out, const float* in, int rows, int cols) {

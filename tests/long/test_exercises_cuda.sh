@@ -4,24 +4,50 @@
 . tests/lib.sh
 needs_nvcc exercises
 need build/soft_gpu.a
-for exercise in transpose softmax_rows; do
-    expect "$exercise: the answer" 0 '^RIGHT$' learn/check $exercise learn/exercises/answers/$exercise.cu
+for exercise in block_sum tiles transpose softmax_rows; do
+    expect "$exercise: the answer" 0 '^RIGHT: ' learn/check $exercise learn/exercises/answers/$exercise.cu
     expect "$exercise: the stub" 3 '^not written yet' learn/check $exercise
 done
+expect "the first program" 0 '^row 0: 63 ... 0, row 7: 511 ... 448; .*no error' learn/ladder start
+sed '/__syncthreads/d' learn/cuda/start.cu >"$tmp/start.cu"
+expect "without its barrier" 0 'start.cu:9: .* never written' learn/ladder "$tmp/start.cu"
 # EXERCISE|what is in the answer|what stands there instead|exit code|what is said
 while IFS='|' read -r exercise from to code said; do
     answer=learn/exercises/answers/$exercise.cu
     sed "s~$from~$to~g" "$answer" >"$tmp/$exercise.cu"
     ! cmp -s "$answer" "$tmp/$exercise.cu" || { fail "$exercise: $to" "the answer has no $from"; continue; }
-    expect "$exercise: $to" "$code" "$said" learn/check "$exercise" "$tmp/$exercise.cu"
+    expect "$exercise: $from -> $to" "$code" "$said" learn/check "$exercise" "$tmp/$exercise.cu"
 done <<'CHANGES'
+block_sum|half = 128|half = 64|2|^WRONG
+block_sum|half > 0|half > 1|2|^WRONG
+block_sum|blockIdx.x \* 256 + t|t|2|^WRONG: 5 blocks
+block_sum|^    __syncthreads();||2|CUDA: .*block_sum.cu
+block_sum|^        __syncthreads();||2|CUDA: .*block_sum.cu
+block_sum|s\[t\] = x\(.*\);|if (sums) { atomicAdd(sums + blockIdx.x, x\1); return; } s[t] = 0;~;s~{ a_block~{ cudaMemset(sums, 0, size_t(blocks) * 4); a_block|2|^WRONG: two runs have sums with other bits
+block_sum|s\[t\] += s\[t + half\]|s[t] = s[t + half] + s[t]|0|^RIGHT: all bits
+block_sum|t < half) s\[t\] += s\[t + half\]|t % (256 / half) == 0) s[t] += s[t + 128 / half]|1|^RIGHT IN ANOTHER ORDER
+tiles|__syncthreads(); *// all have written||2|CUDA: .*tiles.cu
+tiles|__syncthreads(); *// all have read||2|CUDA: .*tiles.cu
+tiles|k < K|k < 16|2|^WRONG: M = 32, N = 48, K = 80
+tiles|\* N + n + x|* K + n + x|2|^WRONG|CUDA
+tiles|dim3(N / 16, M / 16)|dim3(M / 16, N / 16)|2|^WRONG|CUDA
+tiles|\[17\]|[16]|1|^RIGHT, BUT SLOW: threads of a warp wait
+tiles|as\[y\]\[i\] \* bs|(0 * as[y][i] + a[(m + y) * K + k + i]) * bs|1|^RIGHT, BUT SLOW: it moves more
+tiles|int i = 0; i < 16; i++|int i = 15; i >= 0; i--|0|^RIGHT: five shapes
 transpose|\[33\]|[32]|1|^RIGHT, BUT SLOW: threads of a warp wait
 transpose|out\[(c + i) .*|out[(c + threadIdx.x) * rows + r + i] = tile[i][threadIdx.x];|1|it moves more than
 transpose|tile\[threadIdx.x\]\[i\]|tile[i][threadIdx.x]|2|^WRONG
 transpose|i < 32|i < 31|2|CUDA: .*transpose.cu:9.* never written
 transpose|__syncthreads();||2|CUDA: .*transpose.cu
+transpose|rows / 32)|cols / 32)|2|^WRONG|CUDA
+transpose|dim3(cols / 32, rows / 32)|dim3(rows / 32, cols / 32)|2|^WRONG|CUDA
+transpose|\[33\]|[35]|0|^RIGHT: all numbers
 softmax_rows|expf(own\[k\] - most)|expf(own[k])|2|^WRONG
+softmax_rows|most = -INFINITY|most = 0|2|^WRONG: N = 7, C = 64, x of -500
 softmax_rows|distance = 16|distance = 8|2|^WRONG
+softmax_rows|if (row >= N) return;||2|CUDA: .*softmax_rows.cu
+softmax_rows|k < 32; k++|k < 24; k++|2|^WRONG: N = 3, C = 1024
 softmax_rows|= own\[k\] / sum|= expf(x[row * C + lane + 32 * k] - most) / sum|1|it moves more than
+softmax_rows|own\[k\] / sum|own[k] * (1 / sum)|0|^RIGHT: rows
 CHANGES
 summary
