@@ -66,7 +66,7 @@ static Timings data_parallel(const Options& o, const Data& data, const Shape& sh
                  *const partials = floats(n / kUnit, "partials");
     arena_init(root, arena, o.seed);
     std::vector<PassResult> results(static_cast<size_t>(G));
-    StepState state = {.tokens = double(o.total_batch_size)};
+    StepState state = {};
     Timings result;
     const Sampler sampler = {lockstep_info.sample, {0, data.train.samples}, o.seed, o.batch_size, G, o.replicas};
     std::barrier together(W);
@@ -80,7 +80,8 @@ static Timings data_parallel(const Options& o, const Data& data, const Shape& sh
                     .seed = o.seed,
                     .step = uint32_t(step),
                     .lr = float(o.lr * schedule_fraction(o, step)),
-                    .grad_scale = 0};
+                    .grad_scale = 0,
+                    .tokens = double(o.total_batch_size)};
                 adamw_info.prepare(&state, hyper_values(o, adamw_info.hyper).data(), step + 1, 1, nullptr);
             }
             together.arrive_and_wait();

@@ -20,6 +20,20 @@ mv "$tmp/kept" "$tmp/runs/again/metrics.jsonl"
 printf x >>"$tmp/runs/four/ckpt/step_00000020/optim.safetensors"
 check "another byte of a checkpoint is seen" differs
 
+# Those of docs/ddp_in_an_hour.md, which end if two runs that should have the same bytes do not; on a port of our own.
+mkdir -p "$tmp/hour" && ln -s "$train" "$tmp/hour/train_gpt"
+sh_block docs/ddp_in_an_hour.md | sed "s/29500/$((20000 + $$ % 10000))/" >"$tmp/hour.sh"
+check "DDP in an hour compares five times" test "$(grep -c '^cmp ' "$tmp/hour.sh")" -eq 5
+check "its commands do what it says" env -C "$tmp/hour" timeout 600 sh -eu "$tmp/hour.sh"
+sed 's/ --np 2$/ --np 2 --seed 3/' "$tmp/hour.sh" | sed '/^cmp/q' >"$tmp/other.sh"
+others_differ() { ! env -C "$tmp/hour" sh -eu "$tmp/other.sh"; }
+check "other weights are noticed" others_differ
+need build/bench/dp_vs_ddp
+if [ -x build/bench/dp_vs_ddp ]; then
+    expect "DataParallel beside DDP" 0 'the same 3 losses, bit for bit' build/bench/dp_vs_ddp 2 --layers 1 --heads 2 \
+        --channels 32 --steps 3
+else skip "DataParallel beside DDP" "bench/dp_vs_ddp.cpp is not built"; fi
+
 # The guide's lines for Weights & Biases, on the run that was resumed and so logged steps twice.
 mkdir -p "$tmp/guide/runs" && cp -r "$tmp/runs/again" "$tmp/guide/runs/base"
 awk '/^```python$/ { inside = 1; next } /^```$/ { inside = 0 } inside' docs/guide.md >"$tmp/guide/log.py"
