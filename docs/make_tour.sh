@@ -1,7 +1,7 @@
 #!/bin/sh
-# make_tour.sh -- writes the numbers and pictures of docs/tour.md: what learn/by_hand.cpp prints, learn/cuda/start.cu,
-# the console and curve of the default run with one rank and with two, and the counters of learn/cuda (build/ladders.txt,
-# which tests/long/test_ladders.sh leaves; they stay as they are where it has not run).
+# make_tour.sh -- writes the numbers and pictures of docs/tour.md and layernorm.md: what learn/by_hand.cpp prints,
+# learn/cuda/start.cu, the console and curve of the default run with one rank and with two, and the counters of
+# learn/cuda (build/ladders.txt, which tests/long/test_ladders.sh leaves; they stay as they are where it has not run).
 #
 #   docs/make_tour.sh                   runs the default run twice, in fp32
 #   docs/make_tour.sh --by-hand PAGE    only what takes neither training nor counters, into PAGE; pictures go beside it
@@ -14,8 +14,8 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$pictures"
 
-# put MARKER FILE: the lines between "<!-- MARKER" and "<!-- end of MARKER" become the file's, as a block of code.
-put() { { echo '```'; cat "$2"; echo '```'; } | bench/put.sh "$page" "$1"; }
+# put MARKER FILE [PAGE]: the lines between "<!-- MARKER" and "<!-- end of MARKER" become the file's, as a block of code.
+put() { { echo '```'; cat "$2"; echo '```'; } | bench/put.sh "${3:-$page}" "$1"; }
 
 # A picture is lines of "box X Y TEXT COLOUR" and "line X Y X Y COLOUR", in units of 10 pixels; _ stands for a blank.
 draw() {            # WIDTH HEIGHT <LINES
@@ -90,7 +90,10 @@ tree_picture() {    # of 8 replicas on 2 ranks, which have a colour each
 }
 
 ${CXX:-g++} -std=c++20 learn/by_hand.cpp -o "$tmp/by_hand"
-"$tmp/by_hand" >"$tmp/numbers"
+"$tmp/by_hand" >"$tmp/all"
+sed '/^$/,$d' "$tmp/all" >"$tmp/numbers"
+sed '1,/^$/d' "$tmp/all" >"$tmp/layernorm"
+put layernorm "$tmp/layernorm" "$(dirname "$page")/layernorm.md"
 put 'by hand' "$tmp/numbers"
 sed '1d' learn/cuda/start.cu >"$tmp/start"
 put start "$tmp/start"

@@ -10,6 +10,8 @@
 //
 // The backward pass goes through the same lines from the last to the first. For each it asks how much the loss changes
 // when a number of this line changes; by convention this derivative is called d + the number's name.
+//
+// The second half does the same for a row of LayerNorm, which docs/layernorm.md explains.
 #include <cmath>
 #include <cstdio>
 
@@ -59,7 +61,7 @@ template <int Rows, int Cols> static void print(const char* name, const double (
 }
 
 // Returns how much the loss changes for each unit of a number, tried a little above and a little below it.
-static double measured(double* number) {
+static double measured(double* number, double (*forward)()) {
     constexpr double kStep = 1e-6;
     const double at = *number;
     *number = at + kStep;
@@ -68,6 +70,35 @@ static double measured(double* number) {
     const double below = forward();
     *number = at;
     return (above - below) / (2 * kStep);
+}
+
+// LayerNorm of one row: out = norm * weight, without a bias. dout is given; the loss whose gradient it is, is the sum of
+// dout * out.
+static double row[1][V] = {{1, 3, 0, 4}}, weight[1][V] = {{1, 0.5, -1, 2}}, dout[1][V] = {{0.3, -0.2, 0.1, 0.4}};
+static double norm[1][V], scale, drow[1][V], dweight[1][V];
+
+static double layernorm_forward() {
+    double mean = 0, variance = 0, loss = 0;
+    for (const double number : row[0]) mean += number / V;
+    for (const double number : row[0]) variance += (number - mean) * (number - mean) / V;
+    scale = 1 / std::sqrt(variance);
+    for (int c = 0; c < V; c++) {
+        norm[0][c] = (row[0][c] - mean) * scale;
+        loss += dout[0][c] * norm[0][c] * weight[0][c];
+    }
+    return loss;
+}
+
+static void layernorm_backward() {
+    double a = 0, b = 0;
+    for (int c = 0; c < V; c++) {
+        const double d = dout[0][c] * weight[0][c];
+        a += d / V;
+        b += d * norm[0][c] / V;
+        dweight[0][c] = dout[0][c] * norm[0][c];
+    }
+    for (int c = 0; c < V; c++) drow[0][c] = (dout[0][c] * weight[0][c] - a - norm[0][c] * b) * scale;
+    printf("%-10s%8.4f\n%-10s%8.4f\n", "a", a, "b", b);
 }
 
 int main() {
@@ -83,8 +114,22 @@ int main() {
     print("dw", dw);
     double worst = 0;
     for (int c = 0; c < C; c++) {
-        for (int n = 0; n < N; n++) worst = std::fmax(worst, std::fabs(measured(&x[n][c]) - dx[n][c]));
-        for (int v = 0; v < V; v++) worst = std::fmax(worst, std::fabs(measured(&w[v][c]) - dw[v][c]));
+        for (int n = 0; n < N; n++) worst = std::fmax(worst, std::fabs(measured(&x[n][c], forward) - dx[n][c]));
+        for (int v = 0; v < V; v++) worst = std::fmax(worst, std::fabs(measured(&w[v][c], forward) - dw[v][c]));
+    }
+    printf("gradients and measured slopes agree: %s\n\n", worst < 1e-8 ? "yes" : "no");
+    layernorm_forward();
+    print("x", row);
+    print("weight", weight);
+    print("dout", dout);
+    printf("%-10s%8.4f\n", "scale", scale);
+    print("norm", norm);
+    layernorm_backward();
+    print("dx", drow);
+    print("dweight", dweight);
+    for (int c = 0; c < V; c++) {
+        worst = std::fmax(worst, std::fabs(measured(&row[0][c], layernorm_forward) - drow[0][c]));
+        worst = std::fmax(worst, std::fabs(measured(&weight[0][c], layernorm_forward) - dweight[0][c]));
     }
     printf("gradients and measured slopes agree: %s\n", worst < 1e-8 ? "yes" : "no");
     return worst < 1e-8 ? 0 : 1;

@@ -1,4 +1,5 @@
-// layernorm.cu -- the ladder of LayerNorm behind a residual: sum = a + b, y = (sum - mean) / deviation * weight + bias.
+// layernorm.cu -- the ladder of LayerNorm behind a residual: sum = a + b, y = (sum - mean) / deviation * weight + bias;
+// and of its gradient, which docs/layernorm.md derives.
 //
 // An operation like this is bound by memory: a multiprocessor can do 100 operations in the time in which one number
 // arrives. So each rung asks the same question: how many bytes travel, and how wide is each request?
@@ -86,46 +87,137 @@ __global__ void fused(float* sum, float* y, const float* a, const float* b, cons
     }
 }
 
-// The same in plain loops.
-static std::vector<float> plain(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& w,
-                                const std::vector<float>& bias) {
-    std::vector<float> y(a.size());
-    for (int row = 0; row < N; row++) {
-        double mean = 0, variance = 0;
-        const auto x = [&](int c) { return double(a[row * C + c] + b[row * C + c]); };
-        for (int c = 0; c < C; c++) mean += x(c) / C;
-        for (int c = 0; c < C; c++) variance += (x(c) - mean) * (x(c) - mean) / C;
-        for (int c = 0; c < C; c++)
-            y[row * C + c] = float((x(c) - mean) / sqrt(variance + double(kEps)) * double(w[c]) + double(bias[c]));
+// ---- backward: dx of each row, and dweight and dbias, which are sums over all rows
+
+// What backward reads: (N,C) and (C), and of each row what forward has kept.
+struct Given { const float *dy, *x, *weight, *mean, *scale; };
+
+// A warp computes dx of a row, and calls add(k, c, term of dbias, term of dweight) for each c = lane + 32 k.
+__device__ void row_backward(float* dx, Given g, int row, int lane, auto add) {
+    const float mean = g.mean[row], scale = g.scale[row];
+    const float *x = g.x + row * C, *dy = g.dy + row * C;
+    float a = 0, b = 0;
+    for (int c = lane; c < C; c += 32) {
+        const float d = dy[c] * g.weight[c];
+        a += d;
+        b += d * (x[c] - mean) * scale;
     }
-    return y;
+    a = warp_sum(a) / C, b = warp_sum(b) / C;
+    #pragma unroll
+    for (int k = 0; k < C / 32; k++) {
+        const int c = lane + 32 * k;
+        const float norm = (x[c] - mean) * scale;
+        dx[row * C + c] = (dy[c] * g.weight[c] - a - norm * b) * scale;
+        add(k, c, dy[c], dy[c] * norm);
+    }
+}
+
+// Rung 4: each row adds its terms to dweight and dbias in memory. All rows meet at the same 1,536 numbers, in the order
+// in which they come, so the last bits differ from run to run.
+__global__ void backward_by_atomics(float* dx, float* sums, Given g) {
+    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    row_backward(dx, g, row, lane, [&](int, int c, float dbias, float dweight) {
+        atomicAdd(sums + c, dweight);
+        atomicAdd(sums + C + c, dbias);
+    });
+}
+
+// Rung 5: a fixed order. A warp has many rows and keeps its sums in registers, a column's in one thread; the four warps
+// of a block add in shared memory, the blocks in a second kernel, both in order. train_gpt's backward does the same.
+constexpr int kBlocks = 64;
+__global__ void backward_in_order(float* dx, float* parts, Given g) {
+    __shared__ float of_warps[4][2 * C];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float dw[C / 32] = {}, db[C / 32] = {};
+    for (int row = blockIdx.x * 4 + warp; row < N; row += kBlocks * 4)
+        row_backward(dx, g, row, lane, [&](int k, int, float dbias, float dweight) {
+            dw[k] += dweight;
+            db[k] += dbias;
+        });
+    #pragma unroll
+    for (int k = 0; k < C / 32; k++) {
+        of_warps[warp][lane + 32 * k] = dw[k];
+        of_warps[warp][C + lane + 32 * k] = db[k];
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < 2 * C; c += 128)
+        parts[blockIdx.x * 2 * C + c] = of_warps[0][c] + of_warps[1][c] + of_warps[2][c] + of_warps[3][c];
+}
+__global__ void sum_of_parts(float* sums, const float* parts) {
+    const int c = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int block = 0; block < kBlocks; block++) sum += parts[block * 2 * C + c];
+    sums[c] = sum;
+}
+
+// The same in plain loops, for x = a + b and dy = b: y, then dx, dweight, dbias; and of each row mean and scale.
+using Floats = std::vector<float>;
+struct Plain { Floats y, gradient, mean, scale; };
+static Plain plain(const Floats& x, const Floats& dy, const Floats& w, const Floats& bias) {
+    Plain p;
+    std::vector<double> gradient((N + 2) * C);
+    for (int row = 0; row < N; row++) {
+        double mean = 0, variance = 0, a = 0, b = 0;
+        for (int c = 0; c < C; c++) mean += double(x[row * C + c]) / C;
+        for (int c = 0; c < C; c++) variance += pow(double(x[row * C + c]) - mean, 2) / C;
+        const double scale = 1 / sqrt(variance + double(kEps));
+        const auto norm = [&](int c) { return (double(x[row * C + c]) - mean) * scale; };
+        const auto d = [&](int c) { return double(dy[row * C + c]) * double(w[c]); };
+        for (int c = 0; c < C; c++) a += d(c) / C, b += d(c) * norm(c) / C;
+        for (int c = 0; c < C; c++) {
+            p.y.push_back(float(norm(c) * double(w[c]) + double(bias[c])));
+            gradient[row * C + c] = (d(c) - a - norm(c) * b) * scale;
+            gradient[N * C + c] += double(dy[row * C + c]) * norm(c);
+            gradient[(N + 1) * C + c] += double(dy[row * C + c]);
+        }
+        p.mean.push_back(float(mean));
+        p.scale.push_back(float(scale));
+    }
+    p.gradient.assign(gradient.begin(), gradient.end());
+    return p;
 }
 
 int main() {
     const auto a = numbers(N * C, 1), b = numbers(N * C, 2), weight = numbers(C, 3), bias = numbers(C, 4);
     const Array<float> A = a, B = b, W = weight, O = bias;
     Array<float> sum(N * C, "sum", C), y(N * C, "y", C);
-    const std::vector<float> want = plain(a, b, weight, bias);
-    std::vector<float> total = a;
+    Floats total = a;
     for (int i = 0; i < N * C; i++) total[i] += b[i];
+    const Plain want = plain(total, b, weight, bias);
     Ladder ladder("layernorm", 4.0 * N * C * sizeof(float), 8.0 * N * C, N * C);        // a, b in; sum, y out
     // Each rung leaves a + b in `sum`, too. NaNs are put there before the next one.
-    const auto sums = [&](const char* name) {
+    const auto forward = [&](const char* name, const std::function<void()>& run) {
+        ladder.climb(name, y, want.y, 1e-5, run);
         printf("%s", ladder.compare(name, sum, total, 0).second.c_str());
         sum.fill(0xff);
         y.fill(0xff);
     };
-    ladder.climb("a thread a row", y, want, 1e-5, [&] {
+    forward("a thread a row", [&] {
         add<<<N * C / 256, 256>>>(sum, A, B);
         a_thread_a_row<<<N / 32, 32>>>(y, sum, W, O);
     });
-    sums("a thread a row");
-    ladder.climb("a warp a row", y, want, 1e-5, [&] {
+    forward("a warp a row", [&] {
         add<<<N * C / 256, 256>>>(sum, A, B);
         a_warp_a_row<<<N / 4, 128>>>(y, sum, W, O);
     });
-    sums("a warp a row");
-    ladder.climb("in registers, fused, 16 bytes", y, want, 1e-5, [&] { fused<<<N / 4, 128>>>(sum, y, A, B, W, O); });
-    sums("in registers, fused, 16 bytes");
-    return ladder.result();
+    forward("in registers, fused, 16 bytes", [&] { fused<<<N / 4, 128>>>(sum, y, A, B, W, O); });
+    Ladder back("layernorm, backward", 3.0 * N * C * sizeof(float), 15.0 * N * C, N * C);    // x, dy in; dx out
+    back.rung = ladder.rung;
+    const Array<float> X = total, mean = want.mean, scale = want.scale;
+    Array<float> out((N + 2) * C, "dx, dweight, dbias", C), parts(kBlocks * 2 * C);
+    const Given given = {B, X, W, mean, scale};
+    const auto climb = [&](const char* name, const std::function<void()>& run) {
+        back.climb(name, out, want.gradient, 1e-5, run);
+        printf("    dweight[0] in bits %a\n", double(out.values()[N * C]));
+    };
+    climb("a warp a row, atomics", [&] {
+        out.fill(0);
+        backward_by_atomics<<<N / 4, 128>>>(out, out + N * C, given);
+    });
+    out.fill(0xff);
+    climb("sums in a fixed order", [&] {
+        backward_in_order<<<kBlocks, 128>>>(out, parts, given);
+        sum_of_parts<<<2 * C / 128, 128>>>(out + N * C, parts);
+    });
+    return ladder.result() + back.result() > 0;
 }

@@ -64,7 +64,7 @@ static void check_block_sum(Ladder&) {
     std::string other_order;
     for (const int blocks : {5, 1, 64})
         for (const uint32_t seed : {1, 2, 3}) {
-            std::vector<float> x = numbers(size_t(blocks) * 256, seed), want;
+            std::vector<float> x = numbers(blocks * 256, seed), want;
             for (size_t i = 0; i < x.size(); i += seed) x[i] *= 1000;
             for (size_t begin = 0; begin < x.size(); begin += 256) {
                 std::vector<float> s(x.begin() + long(begin), x.begin() + long(begin) + 256);
@@ -75,7 +75,7 @@ static void check_block_sum(Ladder&) {
             const Array<float> from = x;
             std::vector<float> first;
             for (int run = 0; run < 3; run++) {
-                if (ptx::set_seed) ptx::set_seed(seed * 7 + uint64_t(run));
+                if (ptx::set_seed) ptx::set_seed(seed + run);
                 Array<float> sums(want.size());
                 block_sums(sums, from, blocks);
                 wait();
@@ -92,12 +92,12 @@ static void check_block_sum(Ladder&) {
 
 static void check_tiles(Ladder& ladder) {
     for (const auto& [M, N, K] : {std::tuple(16, 16, 16), {32, 48, 80}, {96, 16, 32}, {16, 64, 256}, {128, 128, 128}}) {
-        const std::vector<float> a = numbers(size_t(M * K), 1), b = numbers(size_t(N * K), 2);
+        const std::vector<float> a = numbers(M * K, 1), b = numbers(N * K, 2);
         std::vector<float> want;
         for (int m = 0; m < M; m++)
             for (int n = 0; n < N; n++) {
                 double sum = 0;
-                for (int k = 0; k < K; k++) sum += double(a[size_t(m * K + k)]) * double(b[size_t(n * K + k)]);
+                for (int k = 0; k < K; k++) sum += double(a[m * K + k]) * double(b[n * K + k]);
                 want.push_back(float(sum));
             }
         const Array<float> A = a, B = b;
@@ -116,10 +116,10 @@ static void check_tiles(Ladder& ladder) {
 
 static void check_transpose(Ladder& ladder) {
     for (const auto& [rows, cols] : {std::pair(32, 32), {64, 96}, {96, 64}, {32, 256}, {SMALL ? 256 : 4096, 512}}) {
-        const std::vector<float> in = numbers(size_t(rows * cols), 1);
+        const std::vector<float> in = numbers(rows * cols, 1);
         std::vector<float> want(in.size());
         for (int r = 0; r < rows; r++)
-            for (int c = 0; c < cols; c++) want[size_t(c * rows + r)] = in[size_t(r * cols + c)];
+            for (int c = 0; c < cols; c++) want[c * rows + r] = in[r * cols + c];
         const Array<float> from = in;
         Array<float> to(in.size());
         transpose(to, from, rows, cols);
@@ -132,14 +132,14 @@ static void check_transpose(Ladder& ladder) {
 static void check_softmax_rows(Ladder& ladder) {
     for (const auto& [N, C, most] : {std::tuple(1, 32, 0), {5, 96, 0}, {3, 1024, 0}, {7, 64, -500}, {6, 32, 500},
                                      {SMALL ? 256 : 8192, 768, 0}}) {
-        std::vector<float> x = numbers(size_t(N * C), 1), want(x.size());
+        std::vector<float> x = numbers(N * C, 1), want(x.size());
         for (float& value : x) value = value * 100 + float(most);
         for (int n = 0; n < N; n++) {
             const float* const row = x.data() + n * C;
+            const double largest = *std::max_element(row, row + C);
             double sum = 0;
-            for (int c = 0; c < C; c++) sum += std::exp(double(row[c]) - *std::max_element(row, row + C));
-            for (int c = 0; c < C; c++)
-                want[size_t(n * C + c)] = float(std::exp(double(row[c]) - *std::max_element(row, row + C)) / sum);
+            for (int c = 0; c < C; c++) sum += std::exp(row[c] - largest);
+            for (int c = 0; c < C; c++) want[n * C + c] = float(std::exp(row[c] - largest) / sum);
         }
         const Array<float> from = x;
         Array<float> to(x.size());

@@ -107,7 +107,7 @@ mask|document\[t\] != document\[begin\]|t < 0|2
 mask|s <= t; s++) {|s < t; s++) {|2
 mask|sum / total|sum|2
 mask|largest = -INFINITY|largest = 0|2|scores of -400
-mask|(e\[size_t(s)\] - largest)|(e[size_t(s)])|2|scores of
+mask|(e\[s\] - largest)|(e[s])|2|scores of
 mask|std::sqrt(float(D))|float(D)|2
 mask|int s = begin; s <= t; s++) {|int s = 0; s <= t; s++) {|2
 mask|int s = begin; s <= t; s++) sum|int s = t; s >= begin; s--) sum|1
@@ -142,7 +142,7 @@ tree|sum\[i\] += other|sum[i] -= other|2
 tree|replicas.size() / 2|1|2|near, but not the same
 tree|replicas.size() / 2|(replicas.size() > 8 ? 4 : replicas.size() / 2)|2|near, but not the same
 tree|\[0\], n, sum|[0], n + 1, sum|2|writes outside of the array
-tree|sum\[i\] += other\[size_t(i)\]|sum[i] = other[size_t(i)] + sum[i]|0
+tree|sum\[i\] += other\[i\]|sum[i] = other[i] + sum[i]|0
 tree|replicas.size() / 2|(replicas.size() + 1) / 2|0
 same_bits|(begin + end) / 2|begin + 1|2|near, but not the same
 same_bits|float(count)|float(parts.size())|2

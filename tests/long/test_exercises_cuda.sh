@@ -23,7 +23,7 @@ block_sum|half > 0|half > 1|2|^WRONG
 block_sum|blockIdx.x \* 256 + t|t|2|^WRONG: 5 blocks
 block_sum|^    __syncthreads();||2|CUDA: .*block_sum.cu
 block_sum|^        __syncthreads();||2|CUDA: .*block_sum.cu
-block_sum|s\[t\] = x\(.*\);|if (sums) { atomicAdd(sums + blockIdx.x, x\1); return; } s[t] = 0;~;s~{ a_block~{ cudaMemset(sums, 0, size_t(blocks) * 4); a_block|2|^WRONG: two runs have sums with other bits
+block_sum|s\[t\] = x\(.*\);|if (sums) { atomicAdd(sums + blockIdx.x, x\1); return; } s[t] = 0;~;s~{ a_block~{ cudaMemsetAsync(sums, 0, size_t(blocks) * 4, nullptr); a_block|2|^WRONG: two runs have sums with other bits
 block_sum|s\[t\] += s\[t + half\]|s[t] = s[t + half] + s[t]|0|^RIGHT: all bits
 block_sum|t < half) s\[t\] += s\[t + half\]|t % (256 / half) == 0) s[t] += s[t + 128 / half]|1|^RIGHT IN ANOTHER ORDER
 tiles|__syncthreads(); *// all have written||2|CUDA: .*tiles.cu

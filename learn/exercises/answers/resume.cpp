@@ -14,7 +14,7 @@ Trainer load(const std::vector<float>& saved, int ranks) {
     Trainer t(ranks);
     t.step = int(saved[0]);
     t.random = uint32_t(saved[1]) << 16 | uint32_t(saved[2]);
-    const size_t own = size_t(4 / ranks);
+    const size_t own = 4 / ranks;
     for (size_t i = 0; i < 4; i++) {
         t.w[i] = saved[3 + i];
         t.m[i / own][i % own] = saved[7 + i];

@@ -8,8 +8,8 @@ void tree_sum(float* sum, const std::vector<const float*>& replicas, int n) {
         return;
     }
     const auto middle = replicas.begin() + long(replicas.size() / 2);
-    std::vector<float> other(static_cast<size_t>(n));
+    std::vector<float> other(n);
     tree_sum(sum, {replicas.begin(), middle}, n);
     tree_sum(other.data(), {middle, replicas.end()}, n);
-    for (int i = 0; i < n; i++) sum[i] += other[size_t(i)];
+    for (int i = 0; i < n; i++) sum[i] += other[i];
 }
