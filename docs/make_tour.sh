@@ -1,6 +1,6 @@
 #!/bin/sh
-# make_tour.sh -- writes the numbers and pictures of docs/tour.md and layernorm.md: what learn/by_hand.cpp prints,
-# learn/cuda/start.cu, the console and curve of the default run with one rank and with two, and the counters of
+# make_tour.sh -- writes the numbers and pictures of docs/tour.md and learn/layernorm.md: what learn/by_hand.cpp
+# prints, learn/cuda/start.cu, the console and curve of the default run with one rank and with two, and the counters of
 # learn/cuda (build/ladders.txt, which tests/long/test_ladders.sh leaves; they stay as they are where it has not run).
 #
 #   docs/make_tour.sh                   runs the default run twice, in fp32
@@ -14,7 +14,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$pictures"
 
-# put MARKER FILE [PAGE]: the lines between "<!-- MARKER" and "<!-- end of MARKER" become the file's, as a block of code.
+# put MARKER FILE [PAGE]: lines between "<!-- MARKER" and "<!-- end of MARKER" become the file's, as a block of code.
 put() { { echo '```'; cat "$2"; echo '```'; } | bench/put.sh "${3:-$page}" "$1"; }
 
 # A picture is lines of "box X Y TEXT COLOUR" and "line X Y X Y COLOUR", in units of 10 pixels; _ stands for a blank.
@@ -93,7 +93,7 @@ ${CXX:-g++} -std=c++20 learn/by_hand.cpp -o "$tmp/by_hand"
 "$tmp/by_hand" >"$tmp/all"
 sed '/^$/,$d' "$tmp/all" >"$tmp/numbers"
 sed '1,/^$/d' "$tmp/all" >"$tmp/layernorm"
-put layernorm "$tmp/layernorm" "$(dirname "$page")/layernorm.md"
+put layernorm "$tmp/layernorm" "$(dirname "$page")/../learn/layernorm.md"
 put 'by hand' "$tmp/numbers"
 sed '1d' learn/cuda/start.cu >"$tmp/start"
 put start "$tmp/start"

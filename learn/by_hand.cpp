@@ -11,7 +11,7 @@
 // The backward pass goes through the same lines from the last to the first. For each it asks how much the loss changes
 // when a number of this line changes; by convention this derivative is called d + the number's name.
 //
-// The second half does the same for a row of LayerNorm, which docs/layernorm.md explains.
+// The second half does the same for a row of LayerNorm, which learn/layernorm.md explains.
 #include <cmath>
 #include <cstdio>
 

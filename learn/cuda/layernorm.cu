@@ -1,5 +1,5 @@
 // layernorm.cu -- the ladder of LayerNorm behind a residual: sum = a + b, y = (sum - mean) / deviation * weight + bias;
-// and of its gradient, which docs/layernorm.md derives.
+// and of its gradient, which learn/layernorm.md derives.
 //
 // An operation like this is bound by memory: a multiprocessor can do 100 operations in the time in which one number
 // arrives. So each rung asks the same question: how many bytes travel, and how wide is each request?

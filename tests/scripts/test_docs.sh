@@ -56,7 +56,7 @@ missing() {
     named "$1" | while read -r file; do [ -e "$file" ] || git ls-files | grep -q "/$file$" || echo "no $file"; done
 }
 names_what_is() { [ -n "$(named "$1")" ] && [ -z "$(missing "$1")" ] || { missing "$1"; return 1; }; }
-for page in README.md CONTRIBUTING.md docs/*.md; do
+for page in README.md CONTRIBUTING.md docs/*.md learn/*.md; do
     case $page in docs/options.md|docs/scaling.md) continue ;; esac         # written by programs, name no files
     check "$page names files that are there" names_what_is "$page"
 done
