@@ -66,7 +66,7 @@ static Timings data_parallel(const Options& o, const Data& data, const Shape& sh
                  *const partials = floats(n / kUnit, "partials");
     arena_init(root, arena, o.seed);
     std::vector<PassResult> results(static_cast<size_t>(G));
-    StepState state = {};
+    StepState state;
     Timings result;
     const Sampler sampler = {lockstep_info.sample, {0, data.train.samples}, o.seed, o.batch_size, G, o.replicas};
     std::barrier together(W);

@@ -436,7 +436,8 @@ static void check_row(const vector<int>& documents, size_t D, int kind) {
     Guarded out(nans(T * D));
     attend(out.at(), Guarded(q).at(), Guarded(k).at(), Guarded(v).at(), documents.data(), T, D);
     const char* const kinds[] = {"", ", scores of +- 100 and more", ", scores of -400 and less"};
-    compare(text("T = %zu, D = %zu, documents %s%s", T, D, listed(documents).c_str(), kinds[kind]), out, want, int(T + D));
+    compare(text("T = %zu, D = %zu, documents %s%s", T, D, listed(documents).c_str(), kinds[kind]), out, want,
+            T + D);
 }
 
 static void check_mask() {

@@ -11,6 +11,15 @@ done
 expect "the first program" 0 '^row 0: 63 ... 0, row 7: 511 ... 448; .*no error' learn/ladder start
 sed '/__syncthreads/d' learn/cuda/start.cu >"$tmp/start.cu"
 expect "without its barrier" 0 'start.cu:9: .* never written' learn/ladder "$tmp/start.cu"
+cat >"$tmp/atomics.cu" <<'SOURCE'
+#include "exercises_cuda.h"
+__global__ void add(float* sums, const float* x) { atomicAdd(sums + blockIdx.x, x[blockIdx.x * 256 + threadIdx.x]); }
+void block_sums(float* sums, const float* x, int blocks) {
+    cudaMemsetAsync(sums, 0, size_t(blocks) * sizeof(float), nullptr);
+    add<<<blocks, 256>>>(sums, x);
+}
+SOURCE
+expect "block_sum: atomics" 2 '^WRONG: two runs have sums with other bits' learn/check block_sum "$tmp/atomics.cu"
 # EXERCISE|what is in the answer|what stands there instead|exit code|what is said
 while IFS='|' read -r exercise from to code said; do
     answer=learn/exercises/answers/$exercise.cu
@@ -23,7 +32,6 @@ block_sum|half > 0|half > 1|2|^WRONG
 block_sum|blockIdx.x \* 256 + t|t|2|^WRONG: 5 blocks
 block_sum|^    __syncthreads();||2|CUDA: .*block_sum.cu
 block_sum|^        __syncthreads();||2|CUDA: .*block_sum.cu
-block_sum|s\[t\] = x\(.*\);|if (sums) { atomicAdd(sums + blockIdx.x, x\1); return; } s[t] = 0;~;s~{ a_block~{ cudaMemsetAsync(sums, 0, size_t(blocks) * 4, nullptr); a_block|2|^WRONG: two runs have sums with other bits
 block_sum|s\[t\] += s\[t + half\]|s[t] = s[t + half] + s[t]|0|^RIGHT: all bits
 block_sum|t < half) s\[t\] += s\[t + half\]|t % (256 / half) == 0) s[t] += s[t + 128 / half]|1|^RIGHT IN ANOTHER ORDER
 tiles|__syncthreads(); *// all have written||2|CUDA: .*tiles.cu

@@ -3,8 +3,9 @@
 . tests/lib.sh
 page=docs/tour.md
 mkdir "$tmp/docs" "$tmp/learn"
-made() { cp "$page" "$tmp/docs" && cp learn/layernorm.md "$tmp/learn" && docs/make_tour.sh --by-hand "$tmp/docs/tour.md" &&
-    diff "$page" "$tmp/docs/tour.md" && diff learn/layernorm.md "$tmp/learn/layernorm.md" && diff docs/pictures/tree.svg "$tmp/docs/pictures/tree.svg" &&
+made() { cp "$page" "$tmp/docs" && cp learn/layernorm.md "$tmp/learn" &&
+    docs/make_tour.sh --by-hand "$tmp/docs/tour.md" && diff "$page" "$tmp/docs/tour.md" &&
+    diff learn/layernorm.md "$tmp/learn/layernorm.md" && diff docs/pictures/tree.svg "$tmp/docs/pictures/tree.svg" &&
     diff docs/pictures/by_hand.svg "$tmp/docs/pictures/by_hand.svg"; }
 check "the page is what docs/make_tour.sh writes" made
 check "the gradients are right" sh -c "${CXX:-g++} -std=c++20 learn/by_hand.cpp -o '$tmp/by_hand' && '$tmp/by_hand'"
