@@ -72,7 +72,7 @@ static double measured(double* number, double (*forward)()) {
     return (above - below) / (2 * kStep);
 }
 
-// LayerNorm of one row: out = norm * weight, without a bias. dout is given; the loss whose gradient it is, is the sum of
+// LayerNorm of one row: out = norm * weight, without a bias. dout is given, the gradient of a loss that is the sum of
 // dout * out.
 static double row[1][V] = {{1, 3, 0, 4}}, weight[1][V] = {{1, 0.5, -1, 2}}, dout[1][V] = {{0.3, -0.2, 0.1, 0.4}};
 static double norm[1][V], scale, drow[1][V], dweight[1][V];
@@ -98,7 +98,7 @@ static void layernorm_backward() {
         dweight[0][c] = dout[0][c] * norm[0][c];
     }
     for (int c = 0; c < V; c++) drow[0][c] = (dout[0][c] * weight[0][c] - a - norm[0][c] * b) * scale;
-    printf("%-10s%8.4f\n%-10s%8.4f\n", "a", a, "b", b);
+    printf("a%17.4f\nb%17.4f\n", a, b);
 }
 
 int main() {
@@ -122,7 +122,7 @@ int main() {
     print("x", row);
     print("weight", weight);
     print("dout", dout);
-    printf("%-10s%8.4f\n", "scale", scale);
+    printf("scale%13.4f\n", scale);
     print("norm", norm);
     layernorm_backward();
     print("dx", drow);

@@ -93,6 +93,8 @@ static void parse_options(int argc, char** argv) {
         const string name = argv[i], word = i + 1 < argc ? argv[i + 1] : "";
         const char *const begin = word.data(), *const end = begin + word.size();
         require(options.contains(name), name + ": no such option");
+        // An option is a pointer to a number of one of several types, or to a text. visit calls the function, which is
+        // compiled for each type X, with the one that it is.
         std::visit([&]<class X>(X* to) {
             if constexpr (std::is_same_v<X, string>) *to = word;
             else require(begin < end && std::from_chars(begin, end, *to).ptr == end, name + ": want a number");
@@ -108,7 +110,7 @@ static void complete_options() {
     if (step_tokens == kUnset) step_tokens = B * T * std::bit_floor(4096 / (B * T) | 1);
     const size_t n = micro_batches();
     require(n > 0 && step_tokens % (B * T) == 0, "--total-batch-size: want a multiple of --batch-size x --seq-len");
-    if (R == kUnset) R = min<size_t>(8, n & -n);
+    if (R == kUnset) R = min<size_t>(8, n & -n);        // n & -n: the largest power of two that divides n
     require(std::has_single_bit(R) && n % R == 0, "--replicas: want a power of two that divides the micro-batches");
     if (W == kUnset) W = min(R, std::bit_floor(size_t(sysconf(_SC_NPROCESSORS_ONLN))));
     require(W > 0 && R % W == 0, "--np: want a divisor of --replicas");
@@ -410,7 +412,8 @@ static void attention_forward(Out out, Out lse, In qkv, const Pass& pass, size_t
         const size_t end = min(T, pass.rows.end - row);
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
         const Array kt = transposed(k, end, HS, stride);                // (HS,end)
-        for (size_t t = row == 0 ? pass.rows.begin : 0; t < end; t++) {         // a text's earlier rows are there
+        // Training begins with t = 0. A sample grows token by token, and the rows of the earlier ones are there.
+        for (size_t t = row == 0 ? pass.rows.begin : 0; t < end; t++) {
             weighted_rows(p, t + 1, HS, q + t * stride, 1, kt, end);            // q_t.k_u for all u <= t
             // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
             const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));

@@ -85,6 +85,12 @@ constexpr int kTile = 64, kStep = 32, kRow = kStep + 8; // a block's tile; k of 
 using Tile = bf16[kTile][kRow];
 
 // Multiplies a step's tiles: the warp's 32 x 32 results are 2 x 4 of the tensor core's.
+//
+// The four matrices of an ldmatrix are the quarters of 16 x 16 numbers, in the order of the threads that name their
+// rows: 0 to 7, 8 to 15, 16 to 23, 24 to 31. mma wants a's quarters in the order upper left, lower left, upper right,
+// lower right: threads 0 to 15 name the 16 rows at k, the others the same rows at k + 8. So the row is lane % 16, the
+// column lane / 16 * 8. Of b an mma takes 8 rows, left and right quarter; the other 8 rows are for the next mma. So
+// lane / 8 % 2 chooses left or right, and lane / 16 the rows.
 __device__ void multiply(float (&sum)[2][4][4], const Tile& as, const Tile& bs, int m, int n) {
     const int lane = threadIdx.x % 32;
     for (int k = 0; k < kStep; k += 16) {
