@@ -477,8 +477,9 @@ TEST(resume_with_other_options) {
                  "--resume: runs/a/config.json: --batch-size: got 4, the run has 2, --seed: got 8, the run has 7; "
                  "a resume keeps what the run has", [&] { resume("--seed 8 --batch-size 4"); });
     for (const char* line : {"--layers 5", "--heads 2", "--channels 256", "--seq-len 128", "--vocab-size 7",
-                             "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--rows masked", "--batch-size 1",
-                             "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16", "--preset small"})
+                             "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--rows masked",
+                             "--batch-size 1", "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16",
+                             "--preset small"})
         expect_error(kExitUsage, "the run has", [&] { resume(line); });
     // What the config of an older version lacks has its default.
     std::string older = json;
