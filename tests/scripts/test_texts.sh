@@ -262,7 +262,10 @@ scores() {          # eval's, and those of the run's last step
     done
     # The loss of all is the mean over all tokens.
     awk '{ sub(/.*val loss/, ""); sum[NR > 1] += $1 * $5; n[NR > 1] += $5 }
-        END { off = sum[1] / n[1] - sum[0] / n[0]; exit !(NR == 3 && n[1] == n[0] && off < 1e-5 && off > -1e-5) }' "$tmp/eval"
+        END {
+            off = sum[1] / n[1] - sum[0] / n[0]
+            exit !(NR == 3 && n[1] == n[0] && off < 1e-5 && off > -1e-5)
+        }' "$tmp/eval"
 }
 check "eval scores each source" scores
 drawn() { "${TOOLS:-$PWD/build}/report" "$tmp/mix" -o "$tmp/mix.html" && grep -q "val_loss/$a" "$tmp/mix.html"; }
@@ -273,7 +276,8 @@ a resume refuses other weights ~ 2 ~ got other data or weights ~ --data "$a:0.6,
 and another source ~ 2 ~ got other data or weights ~ --data "$a:0.7,$tmp/n.txt:0.3"
 not another order, scale or place ~ 0 ~ ^done ~ --data "$d:3,$tmp/moved.txt:7"
 END
-expect "PyTorch's order has no mixtures" 2 'sampler torch: got 2 sources' $train $mix_job --steps 4 --force --sampler torch
+expect "PyTorch's order has no mixtures" 2 'sampler torch: got 2 sources' $train $mix_job --steps 4 --force \
+    --sampler torch
 check "other weights make no tokens" makes 0 run weighted --data "$a:1,$d:1"
 
 # ---- prep itself
