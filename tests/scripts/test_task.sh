@@ -70,6 +70,8 @@ printf 'abc' >"$tmp/abc.txt"
 expect "of a text shorter than the context" 0 '^perplexity .* tokens 2$' \
     $train eval "$tmp/one" --data "$tmp/abc.txt" --perplexity
 expect "of the validation part" 0 '^perplexity' $train eval "$tmp/one" --perplexity
+expect "of joined tokens alone" 2 '^.*--rows: got documents, want join with --perplexity' \
+    $train eval "$tmp/one" --perplexity --rows documents
 head -c 126 README.md >"$tmp/short.txt"
 expect "eval says what is no whole window" 0 \
     'short.txt: 126 tokens; text; 61 of 125 tokens are no whole window of 64 and not scored' \

@@ -356,10 +356,12 @@ TEST(models_and_optimizers) {
 
 TEST(a_model_keeps_documents_apart_or_not) {
     for (const ModelInfo* info : all_models())
-        for (const char* rows : {"join", "masked"}) {
+        for (const char* rows : {"join", "masked", "documents", "auto"}) {
             const std::string line = format("--model %s --rows %s", info->name, rows);
+            const bool open = rows == std::string("auto");          // the data decide, if the model can do both
             if (info->documents || rows == std::string("join")) EXPECT_EQ(resolve_line(line).rows, rows);
-            else refused(line, format("--rows: got masked, want join with --model %s", info->name));
+            else if (open) EXPECT_EQ(resolve_line(line).rows, "join");
+            else refused(line, format("--rows: got %s, want join with --model %s", rows, info->name));
         }
 }
 
@@ -488,6 +490,7 @@ TEST(resume_with_other_options) {
         older.erase(at, older.find('\n', at) + 1 - at);
     }
     EXPECT(resumed("--rows join --loss cross-entropy", older).changed.empty(), "the default is fine");
+    EXPECT_EQ(resumed("", older).rows, "join");
     expect_error(kExitUsage, "--rows: got masked, the run has join", [&] { resumed("--rows masked", older); });
     EXPECT_EQ(resumed("--loss z-loss", older).changed, Words{"--loss: got z-loss, the run has cross-entropy"});
     const Options longer = resume("--steps 200 --lr 1e-3 --eval-every 5");
