@@ -470,6 +470,11 @@ TEST(packed_conversations) {
     o.seq_len = 4;
     expect_error(kExitBadContent, "got no training conversation with an answer within its first 4 tokens",
                  [&] { open_text(o); });
+    // Pairs may have a text for validation, which has no documents: then nothing is packed unasked.
+    o.data = dir.add("pairs.jsonl", R"({"prompt":"a","completion":"b"})" "\n");
+    o.val_data = dir.add("val.txt", std::string(100, 'v'));
+    o.rows = "auto";
+    EXPECT(!open_text(o).train.rows, "packed");
 }
 
 TEST(conversations_that_a_template_refuses) {
