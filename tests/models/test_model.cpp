@@ -304,7 +304,7 @@ EACH_MODEL(documents_are_as_if_alone) {
         model_loss(&alone.model, &all[size_t(n)], &f.targets[size_t(n)], 1, length, one.data());
         for (int t = 0; t < length; t++) {
             const double got = double(losses[size_t(n + t)]), want = double(one[size_t(t)]);
-            EXPECT(std::fabs(got - want) <= (kExact ? 1e-5 : 2e-2) * (1 + want), "token %d + %d: got %g, want %g", n, t,
+            EXPECT(std::fabs(got - want) <= (kExact ? 1e-5 : 5e-2) * (1 + want), "token %d + %d: got %g, want %g", n, t,
                    got, want);
         }
         // Another token here changes no loss of another document, not by a bit.
