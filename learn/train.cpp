@@ -1,7 +1,7 @@
 // train.cpp -- the whole of training a GPT-2, in one file of plain loops without any library. Read this file first.
 //
 //     g++ -std=c++20 -O3 -march=native -ffp-contract=off learn/train.cpp -o train
-//     ./train text.txt                            trains on a text of yours, and continues a prompt now and then
+//     ./train text.txt                            trains on a text of yours, or docs/log.md, and writes samples
 //     ./train text.txt --layers 2 --steps 100     options have train_gpt's names and defaults: docs/options.md
 //
 // train_gpt, the big program of this repository, has the same ideas in their fast form, and takes a fifth of the time.

@@ -8,7 +8,8 @@
 //   With d = dout weight, and a = (sum over c of d) / C, b = (sum over c of d norm) / C, of each row:
 //   dx = (d - a - norm b) scale
 //
-// The last line is what is left of the chain rule through mean and deviation, which depend on all x of a row.
+// The last line is what is left of the chain rule through mean and deviation, which depend on all x of a row. Use the
+// mean and scale that are given: forward has computed them, with an addend below the root that backward does not know.
 //
 // dweight and dbias hold anything at first: set them, do not add to them, as PyTorch's .grad does.
 //

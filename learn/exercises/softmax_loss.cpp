@@ -4,8 +4,8 @@
 //
 //   p = exp(logit) / sum of exp(logit)       loss = -log(p of the target)       dlogits = p - 1 at the target, else p
 //
-// Logits may be as large as 1000, and exp(1000) is infinite. Subtract the largest logit of the row from all of them: p
-// stays the same.
+// Logits may be as large as 1000, and exp(1000) is infinite; or all may be far below 0. Subtract the largest logit of
+// the row from all of them: p stays the same.
 //
 // Order: with most = the largest logit of the row, sum = sum of std::exp(logit - most) in the order of v, in float.
 // loss = std::log(sum) - (logit of the target - most). p = std::exp(logit - most) / sum.
