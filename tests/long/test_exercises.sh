@@ -96,6 +96,7 @@ softmax_loss|\*std::max_element(row, row + V)|std::max(-1e4f, *std::max_element(
 softmax_loss|\*std::max_element(row, row + V)|std::max(0.0f, *std::max_element(row, row + V))|2
 softmax_loss|std::max_element(row, row + V)|std::max_element(logits, logits + V)|2
 softmax_loss|v == targets\[n\] ? 1.0f|v == targets[0] ? 1.0f|2
+softmax_loss|v == targets\[n\]|v == targets[n % 150]|2|N = 200
 softmax_loss|= std::log(sum) - .*;|= -std::log(std::exp(row[targets[n]] - most) / sum);|2
 softmax_loss|0.0f);|0.0f), losses[n] = std::log(sum) - (row[targets[n]] - most);|2|dlogits is logits
 softmax_loss|int v = 0; v < V; v++) sum|int v = V - 1; v >= 0; v--) sum|1
@@ -171,11 +172,13 @@ deal|rank \* own + i|rank + i * ranks|2
 deal|step \* replicas \* batch|step * ranks * batch|2
 deal|replicas / ranks|8 / ranks|2
 deal|i < own|i < batch|2
+deal|step \*|short(step) *|2|step 70000
 deal|step \* replicas \* batch|step * own|2
 deal|step \* replicas \* batch + rank \* own|(step * ranks + rank) * own|0
 deal|numbers.push_back(|numbers.insert(numbers.end(), |0
 buckets|        sum = 0;|        sum -= 1;|2
 buckets|all.empty() ? first : others|first|2
+buckets|all.empty() ?|all.empty() \&\& first > 0 ?|2|first 0, others 4
 buckets|i > 0 \&\& |i > 0 \&\& bytes[i] > 0 \&\& |2|{1, 0, 0, 1, 5, 0}
 buckets|i > 0 \&\& ||2
 buckets|size_t sum|unsigned sum|2|6442450944
