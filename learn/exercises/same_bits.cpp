@@ -9,7 +9,7 @@
 // Which, and why?
 //
 // Order wanted: a binary tree over the gradients, as in the exercise tree; then divided by count. The checker compares
-// up to 32 ranks. A rank sees its own gradients only: of it one array of n numbers travels, the part.
+// up to 128 ranks. A rank sees its own gradients only: of it one array of n numbers travels, the part.
 #include "exercises.h"
 
 void part_of_rank(float* part, const std::vector<const float*>& own, int n, int /*ranks*/) {
