@@ -3,7 +3,7 @@
 // p(t,u) are the probabilities e^(q(t) . k(u) / sqrt(D)) / total.
 //
 // The T x T matrix of scores is the whole difficulty: for 1,024 positions and 12 heads it is 25 MB for each text, and
-// everything else together is 2 MB. The ladder is about never writing it down.
+// q, k, v and out together are 6 MB. The ladder is about never writing it down.
 #include "ladder.h"
 
 constexpr int H = SMALL ? 2 : 48, T = SMALL ? 256 : 1024, D = 64;       // heads, positions, channels of a head
@@ -165,7 +165,6 @@ __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
 }
 
 // The same in plain loops.
-using Floats = std::vector<float>;
 static Floats plain(const Floats& q, const Floats& k, const Floats& v) {
     Floats out(q.size());
     for (int row = 0; row < H * T; row++) {

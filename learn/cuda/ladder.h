@@ -34,6 +34,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 using bf16 = __nv_bfloat16;
+using Floats = std::vector<float>;
 #ifndef SMALL                                           // -DSMALL=1: sizes for the software GPU
 #define SMALL 0
 #endif
@@ -118,7 +119,7 @@ struct Ladder {
         return std::pair(worst / largest, std::string(bad.empty() ? "" : text));
     }
     // Runs a rung and compares what it leaves in `out` with `want`. tolerance: of the largest number of `want`.
-    template <class X> void climb(const char* name, const Array<X>& out, const std::vector<float>& want,
+    template <class X> void climb(const char* name, const Array<X>& out, const Floats& want,
                                   double tolerance, const std::function<void()>& run) {
         if (soft_gpu_section) soft_gpu_section(name, UINT64_MAX, bytes, flops, elements);
         run();
@@ -131,7 +132,7 @@ struct Ladder {
     }
     // Returns a rung's time, the median of 20, and the rates that follow from it.
     std::string time_of(const std::function<void()>& run) const {
-        std::vector<float> all(20);
+        Floats all(20);
         cudaEvent_t begin, end;
         for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreateWithFlags(event, 0));
         for (float& milliseconds : all) {

@@ -151,7 +151,6 @@ __global__ void sum_of_parts(float* sums, const float* parts) {
 }
 
 // The same in plain loops, for x = a + b and dy = b: y, then dx, dweight, dbias; and of each row mean and scale.
-using Floats = std::vector<float>;
 struct Plain { Floats y, gradient, mean, scale; };
 static Plain plain(const Floats& x, const Floats& dy, const Floats& w, const Floats& bias) {
     Plain p;

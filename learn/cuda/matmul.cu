@@ -263,8 +263,8 @@ static CUtensorMap map_of(const bf16* matrix, uint64_t rows) {
 
 int main() {
     const auto a = numbers<bf16>(M * K, 1), b = numbers<bf16>(N * K, 2);
-    const std::vector<float> a32(a.begin(), a.end()), b32(b.begin(), b.end());
-    std::vector<float> want(M * N);
+    const Floats a32(a.begin(), a.end()), b32(b.begin(), b.end());
+    Floats want(M * N);
     for (int m = 0; m < M; m++)
         for (int n = 0; n < N; n++) {
             double sum = 0;

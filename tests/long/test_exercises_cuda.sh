@@ -20,6 +20,16 @@ void block_sums(float* sums, const float* x, int blocks) {
 }
 SOURCE
 expect "block_sum: atomics" 2 '^WRONG: two runs have sums with other bits' learn/check block_sum "$tmp/atomics.cu"
+cat >"$tmp/host.cu" <<'SOURCE'
+#include "exercises_cuda.h"
+void transpose(float* out, const float* in, int rows, int cols) {
+    std::vector<float> from(rows * cols), to(from);
+    cudaMemcpy(from.data(), in, from.size() * sizeof(float), cudaMemcpyDeviceToHost);
+    for (int i = 0; i < rows * cols; i++) to[i % cols * rows + i / cols] = from[i];
+    cudaMemcpy(out, to.data(), to.size() * sizeof(float), cudaMemcpyHostToDevice);
+}
+SOURCE
+expect "transpose: without a kernel" 1 '^RIGHT, BUT SLOW: no kernel' learn/check transpose "$tmp/host.cu"
 # EXERCISE|what is in the answer|what stands there instead|exit code|what is said
 while IFS='|' read -r exercise from to code said; do
     answer=learn/exercises/answers/$exercise.cu
@@ -34,6 +44,9 @@ block_sum|^    __syncthreads();||2|CUDA: .*block_sum.cu
 block_sum|^        __syncthreads();||2|CUDA: .*block_sum.cu
 block_sum|s\[t\] += s\[t + half\]|s[t] = s[t + half] + s[t]|0|^RIGHT: all bits
 block_sum|t < half) s\[t\] += s\[t + half\]|t % (256 / half) == 0) s[t] += s[t + 128 / half]|1|^RIGHT IN ANOTHER ORDER
+block_sum|= s\[0\]|= s[0] + 0.01f|2|^WRONG: 5 blocks
+tiles|k < K|k < min(K, 256)|2|^WRONG: M = 16, N = 64, K = 800
+tiles|(out, a, b, N, K);|(out, a, b, N, K), cudaMemsetAsync((void*)a, 0, 4);|2|^WRONG: a, which is an input
 tiles|__syncthreads(); *// all have written||2|CUDA: .*tiles.cu
 tiles|__syncthreads(); *// all have read||2|CUDA: .*tiles.cu
 tiles|k < K|k < 16|2|^WRONG: M = 32, N = 48, K = 80
@@ -46,12 +59,17 @@ transpose|\[33\]|[32]|1|^RIGHT, BUT SLOW: threads of a warp wait
 transpose|out\[(c + i) .*|out[(c + threadIdx.x) * rows + r + i] = tile[i][threadIdx.x];|1|it moves more than
 transpose|tile\[threadIdx.x\]\[i\]|tile[i][threadIdx.x]|2|^WRONG
 transpose|i < 32|i < 31|2|CUDA: .*transpose.cu:9.* never written
+transpose|(out, in, rows, cols);|(out, in, rows, cols), cudaMemsetAsync((void*)in, 0, 4);|2|^WRONG: in, which is
+transpose|const int c = |const int unused = 0, c = |0|^RIGHT: all numbers
 transpose|__syncthreads();||2|CUDA: .*transpose.cu
 transpose|rows / 32)|cols / 32)|2|^WRONG|CUDA
 transpose|dim3(cols / 32, rows / 32)|dim3(rows / 32, cols / 32)|2|^WRONG|CUDA
 transpose|\[33\]|[35]|0|^RIGHT: all numbers
 softmax_rows|expf(own\[k\] - most)|expf(own[k])|2|^WRONG
 softmax_rows|most = -INFINITY|most = 0|2|^WRONG: N = 7, C = 64, x of -500
+softmax_rows|most = -INFINITY|most = -1000|2|^WRONG: N = 7, C = 64, x of -50000
+softmax_rows|expf(own\[k\] - most)|(own[k] - most < -13 ? 0 : expf(own[k] - most))|2|^WRONG: N = [37]
+softmax_rows|(out, x, N, C);|(out, x, N, C), cudaMemsetAsync((void*)x, 0, 4);|2|^WRONG: x, which is an input
 softmax_rows|distance = 16|distance = 8|2|^WRONG
 softmax_rows|if (row >= N) return;||2|CUDA: .*softmax_rows.cu
 softmax_rows|k < 32; k++|k < 24; k++|2|^WRONG: N = 3, C = 1024
