@@ -7,7 +7,10 @@ root=$PWD
 . learn/cuda/build.sh
 needs_nvcc ladders
 need build/soft_gpu.a
-compile() { (PATH=$tmp/no-gpu:$PATH && cuda_program "$2" "$1"); }       # for the software GPU
+# For the software GPU.
+compile() {
+    (export PATH=$tmp/no-gpu:$PATH NVCC_APPEND_FLAGS='-Werror all-warnings' && cuda_program "$2" "$1")
+}
 mkdir "$tmp/no-gpu" && printf '#!/bin/sh\nexit 1\n' >"$tmp/no-gpu/nvidia-smi" && chmod +x "$tmp/no-gpu/nvidia-smi"
 : >build/ladders.txt
 for ladder in $(cut -d"|" -f1 learn/cuda/list); do

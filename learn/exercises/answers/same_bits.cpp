@@ -1,7 +1,8 @@
 // The answer to ../same_bits.cpp.
 #include "exercises.h"
 
-// The order was the reason. To divide by a power of two changes an exponent and rounds nothing, wherever it is done.
+// The order was the reason. To divide by a power of two changes an exponent and rounds nothing, wherever it is done,
+// as long as no result is below 2^-126.
 static float tree(const std::vector<const float*>& x, size_t begin, size_t end, int i) {
     if (end - begin == 1) return x[begin][i];
     const size_t middle = (begin + end) / 2;
