@@ -88,7 +88,6 @@ struct Ladder {
     double bytes, flops, elements;                      // what the operation has to move, to multiply and to make
     std::string file = {};                              // of the software GPU's counters
     int rung = 0, wrong = 0;
-
     Ladder(const char* name, double bytes, double flops, double elements)
         : bytes(bytes), flops(flops), elements(elements) {
         if (bytes > 0)
