@@ -1,9 +1,10 @@
 // exercises_cuda.h -- the functions of the CUDA exercises: each launches a kernel that you write. All pointers are to
 // the GPU's memory; rows lie one after the other.
 //
-// The software GPU lacks some of CUDA: printf, assert, volatile, clocks, cooperative groups and __fdividef in a kernel,
-// __device__ and __constant__ variables, managed memory, blocks that are not whole warps. It says "unknown", "undefined
-// reference" or "no whole warps" then, and calls no answer right or wrong. To see a number, write it to the result.
+// The software GPU lacks some of CUDA: printf, assert, volatile, clocks, cooperative groups, __fdividef, and float
+// atomics in shared memory; __device__ and __constant__ variables, managed memory, blocks that are not whole warps. It
+// says "unknown", "undefined reference" or "no whole warps" then, which is no verdict. To see a number in a kernel,
+// write it to the result.
 #pragma once
 #include "exercises.h"
 
