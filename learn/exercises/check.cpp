@@ -71,6 +71,7 @@ static Floats numbers(int n, uint32_t seed, float factor = 1) {
     }
     return x;
 }
+static uint32_t bits(float x) { return std::bit_cast<uint32_t>(x); }
 static Floats nans(size_t n) { return Floats(n, NAN); }
 
 // An array that is given to an exercise: its numbers, and before and behind them NaNs of a kind of its own.
@@ -489,8 +490,6 @@ static void check_resume() {
         return trainer;
     };
     Trainer whole = begun(1);
-    // Weights, averages and the step are 13; `random` may be computed from the step.
-    if (const size_t n = save(whole).size(); n < 13) wrong("saved: %zu of the trainer's 14 numbers", n);
     for (int i = 0; i < kSteps; i++) whole.train();
     for (const auto& [before, after] : {std::pair(1, 1), {2, 2}, {4, 4}, {1, 4}, {4, 1}, {2, 4}, {4, 2}, {2, 1}})
         for (int stop = 0; stop <= kSteps; stop++) {
@@ -510,6 +509,8 @@ static void check_resume() {
                               counted(ranks, "rank").c_str(), step, trainer->ranks, i, double(trainer->w[i]),
                               double(whole.w[i]));
         }
+    // Weights, averages and the step are 13; `random` may be computed from the step.
+    if (const size_t n = save(whole).size(); n < 13) wrong("saved: %zu of the trainer's 14 numbers", n);
 }
 
 // Which operation must come before which: a set of pairs, with all that follows from it.
