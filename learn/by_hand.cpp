@@ -72,8 +72,7 @@ static double measured(double* number, double (*forward)()) {
     return (above - below) / (2 * kStep);
 }
 
-// LayerNorm of one row: out = norm * weight, without a bias. dout is given, the gradient of a loss that is the sum of
-// dout * out.
+// LayerNorm of one row: out = norm * weight, without a bias. dout is given: the loss is the sum of dout * out.
 static double row[1][V] = {{1, 3, 0, 4}}, weight[1][V] = {{1, 0.5, -1, 2}}, dout[1][V] = {{0.3, -0.2, 0.1, 0.4}};
 static double norm[1][V], scale, drow[1][V], dweight[1][V];
 

@@ -33,8 +33,7 @@ __global__ void a_thread_a_row(float* y, const float* x, const float* weight, co
 }
 
 // Returns the sum of x over the 32 threads of a warp, to all of them. A shuffle reads a register of another thread of
-// the warp. After five exchanges, with the threads 16, 8, 4, 2 and 1 away, each has everything. ~0u says that all 32
-// threads take part.
+// the warp. After five exchanges, with the threads 16, 8, 4, 2 and 1 away, each has everything. ~0u means all 32.
 __device__ float warp_sum(float x) {
     for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
     return x;

@@ -12,8 +12,7 @@
 constexpr int M = SMALL ? 256 : 2048, N = M, K = SMALL ? 256 : 1024;
 
 // Rung 1: a thread for each result. For one multiplication it fetches two numbers. Threads are numbered along x first,
-// so a warp has one m and 32 n: one row of a and 32 rows of b. Of b it touches 32 sectors each time, and uses 4 bytes
-// of each.
+// so a warp has one m and 32 n: one row of a and 32 rows of b. Of b it touches 32 sectors each time, for 4 bytes each.
 __global__ void naive(float* out, const float* a, const float* b) {
     const int m = blockIdx.y * blockDim.y + threadIdx.y, n = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;

@@ -11,8 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The model: kLayers matrices of kWidth x kWidth, with max(0, x) between them. It learns what another one, the teacher,
-// makes of random inputs.
+// The model: kLayers matrices of kWidth x kWidth, with max(0, x) between them. It learns another one, the teacher.
 constexpr size_t kLayers = 4, kWidth = 32, kWeights = kLayers * kWidth * kWidth;
 constexpr size_t kBatch = 64, kSteps = 200;             // samples of a step; steps
 constexpr float kRate = 0.02f, kMomentum = 0.9f;

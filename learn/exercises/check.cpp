@@ -452,8 +452,7 @@ static void check_row(const vector<int>& documents, size_t D, int kind) {
     Guarded out(nans(T * D));
     attend(out.at(), Input(q).at(), Input(k).at(), Input(v).at(), documents.data(), T, D);
     const char* const kinds[] = {"", ", scores of +- 100 and more", ", scores of -2400 and less"};
-    compare(text("T = %zu, D = %zu, documents %s%s", T, D, listed(documents).c_str(), kinds[kind]), out, want,
-            T + D);
+    compare(text("T = %zu, D = %zu, documents %s%s", T, D, listed(documents).c_str(), kinds[kind]), out, want, T + D);
 }
 
 static void check_mask() {

@@ -106,8 +106,7 @@ static void check_tiles(Ladder& ladder) {
         product(out, A, B, M, N, K);
         wait();
         compare("a, which is an input", A.values(), a, 0);
-        compare("M = " + to_string(M) + ", N = " + to_string(N) + ", K = " + to_string(K), out.values(), want,
-                3e-5f);
+        compare("M = " + to_string(M) + ", N = " + to_string(N) + ", K = " + to_string(K), out.values(), want, 3e-5f);
         const char* const compared = "five shapes of 16 to 128 rows and columns, sums of 16 to 800 products";
         if (M < 128) continue;
         if (!soft_gpu_section) end(string("RIGHT: ") + compared, 0);

@@ -7,8 +7,7 @@
 // Rank r has the replicas from r * replicas / ranks on, in order: the tree's inner sums are then made inside a rank.
 // Return the numbers of its samples, in that order. For step 1, rank 1 of 2, 4 replicas and batch 3 these are 18 to 23.
 //
-// PyTorch's DistributedSampler deals to ranks in turn, so that another number of ranks gives another order. train_gpt's
-// is src/data/data.h.
+// PyTorch's DistributedSampler deals to ranks in turn, so that another number of ranks gives another order.
 #include "exercises.h"
 
 std::vector<int> samples_of(int step, int rank, int ranks, int replicas, int batch) {

@@ -1,6 +1,5 @@
 // exercises.h -- the functions that the exercises ask for. Each NAME.cpp beside this file says what its function
-// computes and in which order it adds; write it there, then run `learn/check NAME`. Arrays are row by row, as in
-// learn/train.cpp.
+// computes and in which order it adds; write it there, then run `learn/check NAME`. Arrays are row by row.
 #pragma once
 #include <cstddef>
 #include <cstdint>

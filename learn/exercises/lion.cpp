@@ -6,8 +6,7 @@
 //
 // Order: as written, each line from left to right, products before sums, in float and without fma.
 //
-// train_gpt's AdamW is optimizers/adamw.h; a Lion for it is tests/fork/optimizers/lion.h, if you want to see how an
-// optimizer is added.
+// train_gpt's AdamW is optimizers/adamw.h; a Lion for it is tests/fork/optimizers/lion.h.
 #include "exercises.h"
 
 void lion(float* w, float* m, const float* grad, int n, float lr, float beta1, float beta2, float decay) {
