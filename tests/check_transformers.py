@@ -11,8 +11,8 @@
                                                   last tenth of a text, is LOSS
     check_transformers.py documents FILE          writes documents of odd lengths: 8 windows of 32 tokens, if a byte is a
                                                   token and 256 stands in front of each
-    check_transformers.py steps FOLDER DATA RUN   float64 and AdamW on all windows of DATA at once, each document in them
-                                                  by itself, give the losses and norms of RUN's metrics.jsonl
+    check_transformers.py steps FOLDER DATA RUN   float64 and AdamW on all windows of DATA at once, each document of
+                                                  theirs by itself, give the losses and norms of RUN's metrics.jsonl
     check_transformers.py same FOLDER OTHER       both have the same tensors, bit for bit
 """
 
@@ -96,7 +96,8 @@ def steps(path, data, run):
     pieces = [torch.tensor([ids[a:b + 1]]) for a, b in zip(starts, starts[1:])]
 
     def loss_of():
-        return sum(cross_entropy(model(x[:, :-1]).logits[0], x[0, 1:], reduction="sum") for x in pieces) / (len(ids) - 1)
+        nats = [cross_entropy(model(x[:, :-1]).logits[0], x[0, 1:], reduction="sum") for x in pieces]
+        return sum(nats) / (len(ids) - 1)
 
     return hugging_face.same_steps(run, model.parameters(), loss_of, 1e-4)
 

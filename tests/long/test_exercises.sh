@@ -202,7 +202,7 @@ race|{"gather0", "update"}|{"gather1", "update"}, {"gather0", "update"}|0
 race|{"update", "reduce0"}|{"update", "reduce2"}, {"update", "reduce0"}|0
 resume|, &t.v}|, \&t.m}|2
 resume|float(t.step)|0.0f|2
-resume|return saved;|return {float(t.step)};~;s~t.step = .*~while (t.step < saved[0]) t.train(); return t;|2|after step 0
+resume|return saved;|return {float(t.step)};~;s~t.step = .*~while (t.step < saved[0]) t.train(); return t;|2|step 0
 resume|    return t;|    Trainer again(ranks); while (again.step < t.step) again.train(); return again;|2|after step 0
 resume|float(t.random >> 16)|0.0f|2
 resume|i / own\]\[i % own\] = saved\[7|0][0] = saved[7|2

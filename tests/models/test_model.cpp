@@ -311,7 +311,7 @@ EACH_MODEL(documents_are_as_if_alone) {
         f.tokens[size_t(n)] = (all[size_t(n)] + 1) % shape.V;
         model_loss(&f.model, f.tokens.data(), f.targets.data(), B, T, again.data(), f.begins());
         for (int k = 0; k < B * T; k++)
-            EXPECT((k >= n && k < n + length) || again[size_t(k)] == losses[size_t(k)], "token %d changes loss %d", n, k);
+            EXPECT((k >= n && k < n + length) || again[size_t(k)] == losses[size_t(k)], "token %d: loss %d", n, k);
         EXPECT(again[size_t(n)] != losses[size_t(n)], "token %d changes nothing", n);
         f.tokens = all;
     }
