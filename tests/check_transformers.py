@@ -9,8 +9,8 @@
                                                   FOLDER/tokens.npy, text for it; exit 77: transformers has no such kind
     check_transformers.py loss FOLDER DATA LOSS   transformers' loss over the windows of a file of tokens, or of the
                                                   last tenth of a text, is LOSS
-    check_transformers.py documents FILE          writes documents of odd lengths: 8 windows of 32 tokens, if a byte is a
-                                                  token and 256 stands in front of each
+    check_transformers.py documents FILE          writes documents of odd lengths: 8 windows of 32 tokens, if a byte is
+                                                  a token and 256 stands in front of each
     check_transformers.py steps FOLDER DATA RUN   float64 and AdamW on all windows of DATA at once, each document of
                                                   theirs by itself, give the losses and norms of RUN's metrics.jsonl
     check_transformers.py same FOLDER OTHER       both have the same tensors, bit for bit

@@ -24,7 +24,7 @@ struct Packer {
 };
 
 // Packs the documents of a part into rows of T tokens and writes the table of rows. Documents of masked shards begin
-// with kBegins, others are those that `between` tells apart. sources: the first shard of each source of a mixture, which
-// shares no row with others. Returns whether there is a token between documents.
+// with kBegins, others are those that `between` tells apart. sources: the first shard of each source of a mixture,
+// which shares no row with others. Returns whether there is a token between documents.
 bool write_rows(const Dataset& part, const std::vector<size_t>& sources, const DocumentTokens& between, int vocab_size,
                 const std::string& path, const Progress& progress);
