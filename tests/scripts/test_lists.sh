@@ -48,7 +48,7 @@ all_measured() {
         [ "$(grep -c "^[036] .*\"$part" "$tmp/lines")" -eq 3 ] || { echo "no $part"; return 1; }
     done
     losses "$tmp/first" >"$tmp/norms"
-    ! grep -oE '"(grad_norm|activations)/[^:]*":(null|0[,}])' "$tmp/lines" &&
+    ! grep -oE '"(grad_norm|activations)/[^:]*":(null|0[,}])' "$tmp/lines" | grep -v experts &&
         awk 'FILENAME == ARGV[1] { norm[$1] = $3; next }
         { sum = 0
             for (n = split($0, member, /[:,]/); n > 1; n--) if (member[n - 1] ~ /grad_norm/) sum += member[n] ^ 2
