@@ -285,7 +285,7 @@ TEST(rows_of_documents) {
     }
 }
 
-// Of token files; empty documents are some, and a file may begin within one.
+// Token files are packed, too. A document may be empty, and a file may begin within one.
 TEST(rows_of_token_files) {
     const Folder f;
     f.add("a.u32.bin", raw<uint32_t>({'a', 256, 'b', 'c', 256, 256, 256, 'd'}));
