@@ -241,7 +241,6 @@ bool use(const std::string& entry) {
 // Moves a damaged entry into the work folder. The lock is held, so no process can move away an
 // entry made anew.
 void remove_damaged(const Work& work) {
-    if (!file_exists(work.entry)) return;
     warn("the cache: %s: it is damaged, and made anew", work.entry.c_str());
     work.clear();
     rename_file(work.entry, work.inside("old"));
@@ -275,8 +274,10 @@ static std::string find_or_make(const std::string& folder, const std::string& na
         if (use(work.entry)) return work.entry;
         if (work.try_lock()) break;
     }
+    // Where nothing can be locked an entry may come between these two looks. It is then whole.
+    const bool there = file_exists(work.entry);
     if (use(work.entry)) return work.entry;             // another process has just made it
-    remove_damaged(work);
+    if (there) remove_damaged(work);
     remove_leftovers(folder);
     make_room(folder, size_limit());
     work.make([&](const std::string& into) {

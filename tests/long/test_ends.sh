@@ -24,7 +24,7 @@ for v in $variants; do
         --batch-size 8 --lr 3e-3 --seq-len 16 --steps 200 --save-every 200 --out-dir $pairs >$pairs.log 2>&1"
     case $v in
         name) expect "$v: a guess is said" 0 '<.endoftext.> is taken, for its name' cat "$pairs.log" ;;
-        *) check "$v: nothing is guessed" sh -c "! grep warning $pairs.log" ;;
+        *) check "$v: nothing is guessed" sh -c "! grep warning $pairs.log | grep -v epochs" ;;
     esac
     check "$v: a folder" $tools/export "$pairs" --hf "$pairs.hf"
     check "$v: has the base's files" $ends kept "$base" "$pairs.hf"

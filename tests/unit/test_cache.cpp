@@ -1,12 +1,57 @@
 // test_cache.cpp -- the cache of folders: where it is, entries complete or absent, makers that are killed, its limit.
+#include <sys/file.h>
 #include <sys/wait.h>
+#include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <dirent.h>
 #include <fcntl.h>
 #include <map>
 #include "src/base/cache.h"
 #include "tests/test.h"
 #include "tests/unit/synced.h"
+
+namespace {
+
+// This program's open, opendir, stat and flock stand before libc's. Before look number `comes_at` at `looked_at`, or at
+// what is in it, `comes` is called; flock fails if can_lock is false.
+std::string looked_at;
+int looks = 0, comes_at = 0;
+std::function<void()> comes;
+bool can_lock = true;
+
+void look(const char* path) {
+    if (looked_at.empty() || !std::string_view(path).starts_with(looked_at) || ++looks != comes_at) return;
+    const std::string entry = std::exchange(looked_at, "");
+    comes();
+    looked_at = entry;
+}
+int open_at(const char* path, int flags, mode_t mode) { return int(syscall(SYS_openat, AT_FDCWD, path, flags, mode)); }
+
+}  // namespace
+
+extern "C" int open(const char* path, int flags, ...) {
+    look(path);
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    return open_at(path, flags, mode);
+}
+extern "C" DIR* opendir(const char* path) {
+    look(path);
+    const int fd = open_at(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    return fd < 0 ? nullptr : fdopendir(fd);
+}
+extern "C" int stat(const char* path, struct stat* info) noexcept {
+    look(path);
+    return fstatat(AT_FDCWD, path, info, 0);
+}
+extern "C" int flock(int fd, int how) noexcept {
+    if (can_lock) return int(syscall(SYS_flock, fd, how));
+    errno = ENOLCK;
+    return -1;
+}
 
 namespace {
 
@@ -175,6 +220,29 @@ TEST(many_at_once) {
         for (const pid_t pid : pids) EXPECT(end_of(pid) == 0, "round %d", round);
     }
     EXPECT(list_directory(cache.path).size() == 50, "%s", cache.names().c_str());
+}
+
+// Where nothing can be locked another process may make the entry at any moment, and what it has made stays. The moments
+// are those before each look at the entry.
+TEST(two_at_once_without_locks) {
+    can_lock = false;
+    for (comes_at = 1;; comes_at++) {
+        const Cache cache;
+        ino_t made = 0;
+        const auto inode = [&] {
+            struct stat info;
+            return fstatat(AT_FDCWD, (cache / "e").c_str(), &info, 0) == 0 ? info.st_ino : 0;
+        };
+        comes = [&] { cache.make("e", "x"), made = inode(); };
+        looked_at = cache / "e";
+        looks = 0;
+        cache.make("e", "x");
+        looked_at = "";
+        if (looks < comes_at) break;
+        EXPECT(made != 0 && inode() == made && cache.text("e") == "x", "look %d", comes_at);
+    }
+    can_lock = true;
+    EXPECT(comes_at > 3, "%d looks", comes_at - 1);
 }
 
 TEST(maker_throws) {
