@@ -260,17 +260,24 @@ void save(Trainer* t) {
     checkpoints_start(t->checkpoints, t->at);
 }
 
+// Prepares a use of the model between steps, `what` for the watchdog: all weights have arrived, and
+// they are those that a user gets. Some optimizers train others; ddp_exchange_weights then takes
+// these back.
+void take_weights_of_user(Trainer* t, const char* what) {
+    ddp_settle(&t->ddp);
+    ddp_exchange_weights(&t->ddp);
+    comm_progress(t->comm, t->at.step, what);
+}
+
 // Scores the weights on the validation data. A request to stop ends that early and is returned; a
 // resume then scores again. saved: a save was due and came before; else the best weights are saved.
 uint32_t validate(Trainer* t, bool saved) {
     const double began = now_seconds();
-    ddp_settle(&t->ddp);
-    ddp_exchange_weights(&t->ddp);
-    comm_progress(t->comm, t->at.step, "evaluation");
+    take_weights_of_user(t, "evaluation");
     const std::vector<Score> scores =
         evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
-    const Score& score = scores[0];
     ddp_exchange_weights(&t->ddp);
+    const Score& score = scores[0];
     if (!saved && score.requests) save(t);
     if (score.requests) return score.requests;
     check_unchanged(t->data.val);
@@ -285,16 +292,13 @@ uint32_t validate(Trainer* t, bool saved) {
 }
 
 void sample_text(Trainer* t) {
-    ddp_settle(&t->ddp);
-    ddp_exchange_weights(&t->ddp);
-    comm_progress(t->comm, t->at.step, "sampling");
+    take_weights_of_user(t, "sampling");
     report_sample(&t->report, t->at.step, [t](const Print& print) {
-        const auto pass_on = [&](const std::string& text) {
+        return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options,
+                             uint32_t(t->at.step), [&](const std::string& text) {
             comm_still_works(t->comm);          // for the watchdog: the other ranks wait
             print(text);
-        };
-        return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options,
-                             uint32_t(t->at.step), pass_on);
+        });
     });
     comm_barrier(t->comm);
     ddp_exchange_weights(&t->ddp);

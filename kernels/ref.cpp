@@ -16,6 +16,20 @@
 // right as written; but a product that is added to something is fma(a, b, c), a * b + c rounded
 // once. Only the update rounds these products, too. Numbers below 1.2e-38 count as 0, as operands
 // and as results (kernels/cpu/runtime.cpp).
+//
+// Whoever has read learn/train.cpp knows the operations of GPT-2: they are the same loops, with the
+// same order of sums. These things are only here:
+//
+//     all             get and put, because weights and activations may be bf16; a gradient is "="
+//                     or "+=" (put_gradient), where learn/train.cpp always adds
+//     embedding       models without wpe; positions that begin anew with a document
+//     layernorm       RMSNorm, which has no mean
+//     attention       groups of heads that share keys and values; a first key for each query, for
+//                     windows and documents; attention_cached, for generation
+//     classifier      positions without a target; the loss without its gradient
+//     tree_reduce     the part of the tree that lies inside a rank (Tree::kNested)
+//     update          the rule of any optimizer: optimizers/adamw.h has the loop's body
+//     hash_floats     for audits
 #include "kernels/kernels.h"
 #include <algorithm>
 #include <bit>

@@ -67,8 +67,7 @@ uint64_t size_limit() {
     if (text.empty()) return uint64_t(20) << 30;
     constexpr std::string_view kUnits = "kMG";
     const size_t unit = kUnits.find(text.back());
-    const std::string_view number =
-        std::string_view(text).substr(0, text.size() - (unit != kUnits.npos));
+    const std::string_view number(text.data(), text.size() - (unit != kUnits.npos));
     const int shift = unit == kUnits.npos ? 0 : 10 * (int(unit) + 1);
     if (uint64_t n; parse_whole(number, &n) && n <= UINT64_MAX >> shift) return n << shift;
     die(kExitUsage, "LOCKSTEP_CACHE_SIZE: got %s, want a number of bytes, such as 500M or 20G",
@@ -156,6 +155,12 @@ struct Work {
         }
         sync_directory(parent_folder(entry));
     }
+    // Renames the entry first, so that it is never incomplete. The lock is held, so no process can
+    // remove an entry made anew.
+    void remove() const {
+        clear();
+        rename_file(entry, inside("old"));
+    }
     void clear() const {
         for (const std::string& name : list_directory(path))
             if (!name.starts_with(".lock")) remove_tree(inside(name.c_str()));
@@ -197,16 +202,14 @@ std::vector<Entry> list_entries(const std::string& folder) {
     return entries;
 }
 
-// Removes the entry, unless it was used since it was listed or another process works on it. Renames
-// it first, so that it is never incomplete. Returns false if it is left, such as another user's
-// entry, which this one may not remove.
+// Removes the entry, unless it was used since it was listed or another process works on it. Returns
+// false if it is left, such as another user's entry, which this one may not remove.
 bool remove_entry(const std::string& folder, const Entry& entry) try {
     Work work(folder, entry.name);
     struct stat info;
     if (!work.try_lock() || stat(work.entry.c_str(), &info) != 0 || info.st_mtime != entry.used)
         return false;
-    work.clear();
-    rename_file(work.entry, work.inside("old"));
+    work.remove();
     return true;
 } catch (const Error&) {
     return false;
@@ -236,14 +239,6 @@ bool use(const std::string& entry) {
     if (!is_whole(entry)) return false;
     utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
     return true;
-}
-
-// Moves a damaged entry into the work folder. The lock is held, so no process can move away an
-// entry made anew.
-void remove_damaged(const Work& work) {
-    warn("the cache: %s: it is damaged, and made anew", work.entry.c_str());
-    work.clear();
-    rename_file(work.entry, work.inside("old"));
 }
 
 }  // namespace
@@ -277,7 +272,10 @@ static std::string find_or_make(const std::string& folder, const std::string& na
     // Where nothing can be locked an entry may come between these two looks. It is then whole.
     const bool there = file_exists(work.entry);
     if (use(work.entry)) return work.entry;             // another process has just made it
-    if (there) remove_damaged(work);
+    if (there) {
+        warn("the cache: %s: it is damaged, and made anew", work.entry.c_str());
+        work.remove();
+    }
     remove_leftovers(folder);
     make_room(folder, size_limit());
     work.make([&](const std::string& into) {

@@ -71,9 +71,9 @@ struct Dataset {
     // The number of the first sample that begins in each shard or later, and at the end the number
     // of samples. starts: likewise of tokens; only if rows are packed.
     std::vector<uint64_t> first = {}, starts = {};
-    // Of each source of a mixture its path, as the user gave it, and its part of the training
-    // samples; other data are one source, whose path is "". begins: the number of each source's
-    // first sample, and at the end the number of samples.
+    // A mixture has several sources: paths has the path of each, as the user gave it, and weights
+    // has its part of the training samples. Other data are one source, whose path is "". begins has
+    // the number of each source's first sample, and at the end the number of samples.
     Words paths = {};
     std::vector<double> weights = {};
     std::vector<uint64_t> begins = {};

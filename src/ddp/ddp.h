@@ -140,8 +140,8 @@ struct StateArray {
     std::vector<Range> range;   // by piece: where it is in `host`
     std::vector<size_t> at;     // by piece: where it begins in `own`
 };
-// A part of this rank's slices: a tensor that the matrix rule updates (Muon's), or a range without
-// such a tensor.
+// A part of this rank's slices that one call updates. With AdamW every piece is a range. Muon also
+// has pieces that are one tensor, which its matrix rule updates.
 struct Piece {
     int tensor;                 // its number in the arena; -1: the elementwise rule updates range
     Range range;
@@ -177,16 +177,15 @@ struct Ddp : DdpSettings, Transport {
     // By micro-batch: backward has ended. The host thread, which waits, sees progress by it.
     std::vector<Event> batch_done;
     std::vector<Event> events;              // all events above, for ddp_destroy
-    // For the matrix rule (Muon's), reductions with a rule of their own, and audits:
-    void* work;                             // work space of the matrix rule
-    const ReductionRule* rule;
+    // A step of AdamW with the default reduction needs none of what follows.
+    void* work;                             // work space of the matrix rule (Muon's)
+    const ReductionRule* rule;              // what a reduction does with each replica's gradient
     // (replicas, n) each, in host memory; a host updates the rows of its own replicas.
     std::vector<float*> replica_state;
     // An audit comes after this step: it copies bucket 0 of each replica of this rank to `kept`, in
     // host memory, and reduces behind backward.
     bool audited;
     std::vector<float> kept;
-    // Not needed to follow a step:
     StepState* still;                       // zeros, for a stage that belongs to no step
 };
 

@@ -125,15 +125,14 @@ std::string choose_folder(const Options& o, Run* run) {
     run->out_dir = real_path(o.out_dir);
     if (o.resume.empty()) return "";
     const std::string folder = run->out_dir = folder_to_resume(o);
-    const std::string latest = path_join(folder, "ckpt/latest"),
-                      config = path_join(folder, "config.json");
+    const std::string config = path_join(folder, "config.json");
     check_files(folder);
     // The lock comes before the choice of a checkpoint, because a run that holds the lock may be
     // saving a newer one.
     if (!o.dry_run && is_directory(folder)) lock_run(run);
     const bool newest = o.resume == "auto" || real_path(o.resume) == folder;
     run->checkpoint = newest ? find_checkpoint(folder) : whole_checkpoint(o.resume);
-    if (!run->resumed() && (file_exists(latest) || has_saved(folder)))
+    if (!run->resumed() && (file_exists(path_join(folder, "ckpt/latest")) || has_saved(folder)))
         die(kExitBadContent,
             "--resume: %s: the run has saved, but no checkpoint is there; if ckpt/ is on another "
             "disk, mount that; --force begins again",
@@ -145,19 +144,20 @@ std::string choose_folder(const Options& o, Run* run) {
 }
 
 // Throws kExitUsage if the folder has a run and --force is missing, or if a new run would overwrite
-// another program's files or its own inputs there.
+// another program's files or its own inputs there, or write among these.
 void check_folder(const Run* run, const Options& o, const std::string& model) {
     check_files(run->out_dir);
-    const Fields inputs = {
-        {"--init", o.init}, {"--init", model}, {"--data", o.data}, {"--val-data", o.val_data},
-        {"--tokenizer", o.tokenizer}};
-    for (const auto& [option, path] : inputs)
-        for (const char* removed : {"ckpt", "config.json", "metrics.jsonl"})
-            if (const std::string own = real_path(path_join(run->out_dir, removed)) + "/";
-                file_exists(path) && (real_path(path) + "/").starts_with(own))
-                die(kExitUsage,
-                    "--out-dir: %s: %s reads %s, which a new run there overwrites; give another folder",
-                    run->out_dir.c_str(), option.c_str(), path.c_str());
+    const std::string ckpt = real_path(path_join(run->out_dir, "ckpt")) + "/";
+    Words inputs = {o.init, model, o.val_data, o.tokenizer};
+    for (const std::string& source : split(o.data, ','))        // PATH or PATH:WEIGHT
+        inputs.push_back(source.substr(0, source.rfind(':')));
+    for (const std::string& path : inputs) {
+        const std::string input = file_exists(path) ? real_path(path) : "";
+        if (input == run->out_dir || (input + "/").starts_with(ckpt))
+            die(kExitUsage,
+                "--out-dir: %s: the run reads %s, which a new run there changes; give another folder",
+                run->out_dir.c_str(), path.c_str());
+    }
     if (!o.force && has_run(run->out_dir))
         die(kExitUsage,
             "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it",

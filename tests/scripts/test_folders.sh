@@ -262,14 +262,20 @@ cp -r "$tmp/golden" "$tmp/unmounted" && rm -rf "$tmp/unmounted/ckpt" && mkdir "$
 expect "the disk of ckpt/ is not mounted" 65 'the run has saved, but no checkpoint is there' \
     $train --resume auto --out-dir "$tmp/unmounted" $job --steps 20
 check "... and its log is whole" cmp "$tmp/golden/metrics.jsonl" "$tmp/unmounted/metrics.jsonl"
-expect "--force over the model of --init" 2 'which a new run there overwrites' \
+expect "--force over the model of --init" 2 'which a new run there changes' \
     $train $job --init "$tmp/golden" --steps 3 --out-dir "$tmp/golden" --force
-expect "... of one of its checkpoints" 2 'which a new run there overwrites' \
+expect "... of one of its checkpoints" 2 'which a new run there changes' \
     $train $job --init "$tmp/golden/ckpt/step_00000020" --steps 3 --out-dir "$tmp/golden/." --force
 check "an adapter" $train $job --init "$tmp/golden" --lora 8 --steps 2 --out-dir "$tmp/lora"
-expect "... of the model of an adapter" 2 'which a new run there overwrites|adapters need that' \
+expect "... of the model of an adapter" 2 'which a new run there changes|adapters need that' \
     $train $job --init "$tmp/lora" --steps 3 --out-dir "$tmp/golden" --force
 check "... which is whole" test -e "$tmp/golden/ckpt/step_00000020/DONE"
+mkdir "$tmp/books" && cp README.md "$tmp/books/a.txt" && cp README.md "$tmp/b.txt"
+for data in "$tmp/books" "$tmp/b.txt:0.5,$tmp/books/.:0.5"; do
+    expect "--out-dir is a folder of texts: $data" 2 'the run reads .*books.*, which a new run there changes' \
+        $train --data "$data" --steps 1 --out-dir "$tmp/books"
+done
+check "... which stays as it was" test "$(ls -A "$tmp/books")" = a.txt
 
 cp -r "$tmp/golden" "$tmp/below" && rm -rf "$tmp/below/ckpt/step_0000002"? "$tmp/below/ckpt/step_00000015"
 echo step_00000010 >"$tmp/below/ckpt/latest"
