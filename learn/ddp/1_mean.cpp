@@ -1,6 +1,6 @@
 // 1_mean.cpp -- step 1: every rank has all weights and a part of the batch; the mean of the gradients makes them agree.
 //
-//     g++ -std=c++20 -O2 learn/ddp/1_mean.cpp -o 1_mean && ./1_mean 1 && ./1_mean 2 && ./1_mean 4
+//     g++ -std=c++20 -O2 -pthread learn/ddp/1_mean.cpp -o 1_mean && ./1_mean 1 && ./1_mean 2 && ./1_mean 4
 //
 // This is what PyTorch's DistributedDataParallel does, but for its speed. A rank computes the gradient of its own
 // samples. An all-reduce gives every rank the sum of all gradients, in memory that all share here, and over a network
@@ -13,23 +13,23 @@
 
 struct Shared {
     size_t ranks;
-    float* grads = shared<float>(ranks * kWeights);     // (ranks, kWeights)
-    double* losses = shared<double>(ranks);
-    Meeting meeting = {ranks};
+    Floats grads = Floats(ranks * kWeights);            // (ranks, kWeights)
+    std::vector<double> losses = std::vector<double>(ranks);
+    std::barrier<> meeting = std::barrier(ranks);
 };
 
 // Makes g (kWeights) the sum of all ranks' g. Returns how many floats this rank has read from others.
-static size_t all_reduce(const Shared& s, size_t rank, float* g) {
-    std::copy(g, g + kWeights, s.grads + rank * kWeights);
-    s.meeting.wait();                                   // all gradients are there
+static size_t all_reduce(Shared& s, size_t rank, float* g) {
+    std::copy(g, g + kWeights, &s.grads[rank * kWeights]);
+    s.meeting.arrive_and_wait();                        // all gradients are there
     std::fill(g, g + kWeights, 0.0f);
     for (size_t r = 0; r < s.ranks; r++)
         for (size_t i = 0; i < kWeights; i++) g[i] += s.grads[r * kWeights + i];
-    s.meeting.wait();                                   // all have read them: they may be overwritten
+    s.meeting.arrive_and_wait();                        // all have read them: they may be overwritten
     return (s.ranks - 1) * kWeights;
 }
 
-static void train(const Shared& s, size_t rank) {
+static void train(Shared& s, size_t rank) {
     Floats w = random_weights(0), v(kWeights), g(kWeights);
     const size_t own = kBatch / s.ranks;                // samples of this rank
     size_t floats = 0;
@@ -42,12 +42,7 @@ static void train(const Shared& s, size_t rank) {
             w[i] -= kRate * v[i];
         }
     }
-    double loss = 0;
-    for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
-    if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());
+    if (rank == 0) report(s.ranks, s.losses, w, floats, v.size());
 }
 
-int main(int argc, char** argv) {
-    const Shared s = {ranks_of(argc, argv)};
-    return run(s.ranks, [&](size_t rank) { train(s, rank); });
-}
+int main(int argc, char** argv) { return run<Shared>(argc, argv, train); }

@@ -1,6 +1,6 @@
 // 2_accumulate.cpp -- step 2: a rank's part is computed in micro-batches, and only their sum is sent.
 //
-//     g++ -std=c++20 -O2 learn/ddp/2_accumulate.cpp -o 2_accumulate && ./2_accumulate 1 && ./2_accumulate 4
+//     g++ -std=c++20 -O2 -pthread learn/ddp/2_accumulate.cpp -o 2_accumulate && ./2_accumulate 1 && ./2_accumulate 4
 //     diff learn/ddp/1_mean.cpp learn/ddp/2_accumulate.cpp
 //
 // The activations of a large batch do not fit into a GPU's memory, so that it is computed piece by piece. backward adds
@@ -16,23 +16,23 @@ constexpr size_t kMicro = 8;                            // samples of a micro-ba
 
 struct Shared {
     size_t ranks;
-    float* grads = shared<float>(ranks * kWeights);     // (ranks, kWeights)
-    double* losses = shared<double>(ranks);
-    Meeting meeting = {ranks};
+    Floats grads = Floats(ranks * kWeights);            // (ranks, kWeights)
+    std::vector<double> losses = std::vector<double>(ranks);
+    std::barrier<> meeting = std::barrier(ranks);
 };
 
 // Makes g (kWeights) the sum of all ranks' g. Returns how many floats this rank has read from others.
-static size_t all_reduce(const Shared& s, size_t rank, float* g) {
-    std::copy(g, g + kWeights, s.grads + rank * kWeights);
-    s.meeting.wait();                                   // all gradients are there
+static size_t all_reduce(Shared& s, size_t rank, float* g) {
+    std::copy(g, g + kWeights, &s.grads[rank * kWeights]);
+    s.meeting.arrive_and_wait();                        // all gradients are there
     std::fill(g, g + kWeights, 0.0f);
     for (size_t r = 0; r < s.ranks; r++)
         for (size_t i = 0; i < kWeights; i++) g[i] += s.grads[r * kWeights + i];
-    s.meeting.wait();                                   // all have read them: they may be overwritten
+    s.meeting.arrive_and_wait();                        // all have read them: they may be overwritten
     return (s.ranks - 1) * kWeights;
 }
 
-static void train(const Shared& s, size_t rank) {
+static void train(Shared& s, size_t rank) {
     Floats w = random_weights(0), v(kWeights), g(kWeights);
     const size_t own = kBatch / s.ranks;                // samples of this rank
     size_t floats = 0;
@@ -47,12 +47,7 @@ static void train(const Shared& s, size_t rank) {
             w[i] -= kRate * v[i];
         }
     }
-    double loss = 0;
-    for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
-    if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());
+    if (rank == 0) report(s.ranks, s.losses, w, floats, v.size());
 }
 
-int main(int argc, char** argv) {
-    const Shared s = {ranks_of(argc, argv)};
-    return run(s.ranks, [&](size_t rank) { train(s, rank); });
-}
+int main(int argc, char** argv) { return run<Shared>(argc, argv, train); }

@@ -11,7 +11,6 @@
 // may wait forever then.
 //
 // The bits are those of step 2: each element is the same sum of the same terms, whenever it is made.
-#include <thread>
 #include "mlp.h"
 
 constexpr size_t kMicro = 8;                            // samples of a micro-batch
@@ -19,23 +18,23 @@ constexpr size_t kBuckets = kLayers, kBucket = kWeights / kBuckets;     // bucke
 
 struct Shared {
     size_t ranks;
-    float* grads = shared<float>(ranks * kWeights);     // (ranks, kWeights)
-    double* losses = shared<double>(ranks);
-    Meeting meeting = {ranks};
+    Floats grads = Floats(ranks * kWeights);            // (ranks, kWeights)
+    std::vector<double> losses = std::vector<double>(ranks);
+    std::barrier<> meeting = std::barrier(ranks);
 };
 
 // Makes elements begin .. begin + n - 1 of g the sum of all ranks' g. Returns how many floats this rank has read.
-static size_t all_reduce(const Shared& s, size_t rank, float* g, size_t begin, size_t n) {
-    std::copy(g + begin, g + begin + n, s.grads + rank * kWeights + begin);
-    s.meeting.wait();                                   // all ranks' parts are there
+static size_t all_reduce(Shared& s, size_t rank, float* g, size_t begin, size_t n) {
+    std::copy(g + begin, g + begin + n, &s.grads[rank * kWeights + begin]);
+    s.meeting.arrive_and_wait();                        // all ranks' parts are there
     std::fill(g + begin, g + begin + n, 0.0f);
     for (size_t r = 0; r < s.ranks; r++)
         for (size_t i = begin; i < begin + n; i++) g[i] += s.grads[r * kWeights + i];
-    s.meeting.wait();                                   // all have read them: they may be overwritten
+    s.meeting.arrive_and_wait();                        // all have read them: they may be overwritten
     return (s.ranks - 1) * n;
 }
 
-static void train(const Shared& s, size_t rank) {
+static void train(Shared& s, size_t rank) {
     Floats w = random_weights(0), v(kWeights), g(kWeights);
     const size_t own = kBatch / s.ranks;                // samples of this rank
     size_t floats = 0;
@@ -60,13 +59,8 @@ static void train(const Shared& s, size_t rank) {
         }
     }
     communication.join();
-    s.meeting.wait();                                   // all losses are there
-    double loss = 0;
-    for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
-    if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());
+    s.meeting.arrive_and_wait();                        // all losses are there
+    if (rank == 0) report(s.ranks, s.losses, w, floats, v.size());
 }
 
-int main(int argc, char** argv) {
-    const Shared s = {ranks_of(argc, argv)};
-    return run(s.ranks, [&](size_t rank) { train(s, rank); });
-}
+int main(int argc, char** argv) { return run<Shared>(argc, argv, train); }

@@ -11,7 +11,6 @@
 // than that; step 3's reads all elements W - 1 times.
 //
 // The bits are those of step 3: an update looks at one element, whoever makes it.
-#include <thread>
 #include "mlp.h"
 
 constexpr size_t kMicro = 8;                            // samples of a micro-batch
@@ -19,21 +18,21 @@ constexpr size_t kBuckets = kLayers, kBucket = kWeights / kBuckets;     // bucke
 
 struct Shared {
     size_t ranks;
-    float* grads = shared<float>(ranks * kWeights);     // (ranks, kWeights)
-    float* weights = shared<float>(kWeights);
-    double* losses = shared<double>(ranks);
-    Meeting meeting = {ranks}, updated = {ranks};
+    Floats grads = Floats(ranks * kWeights);            // (ranks, kWeights)
+    Floats weights = Floats(kWeights);
+    std::vector<double> losses = std::vector<double>(ranks);
+    std::barrier<> meeting = std::barrier(ranks), updated = std::barrier(ranks);
 };
 
 // Makes elements begin .. begin + n - 1 of g the sum of all ranks' g. Returns how many floats this rank has read.
-static size_t reduce(const Shared& s, float* g, size_t begin, size_t n) {
+static size_t reduce(Shared& s, float* g, size_t begin, size_t n) {
     std::fill(g + begin, g + begin + n, 0.0f);
     for (size_t r = 0; r < s.ranks; r++)
         for (size_t i = begin; i < begin + n; i++) g[i] += s.grads[r * kWeights + i];
     return (s.ranks - 1) * n;
 }
 
-static void train(const Shared& s, size_t rank) {
+static void train(Shared& s, size_t rank) {
     const size_t slice = kBucket / s.ranks;             // of a bucket; this rank's slices lie at its own places in g
     Floats w = random_weights(0), v(kBuckets * slice), g(kWeights);
     const size_t own = kBatch / s.ranks;                // samples of this rank
@@ -43,8 +42,8 @@ static void train(const Shared& s, size_t rank) {
         for (size_t bucket = 0; bucket < kSteps * kBuckets; bucket++) {
             while (complete <= bucket) usleep(1);
             const size_t begin = (kBuckets - 1 - bucket % kBuckets) * kBucket;
-            std::copy(&g[begin], &g[begin] + kBucket, s.grads + rank * kWeights + begin);
-            s.meeting.wait();                           // all ranks' parts are there
+            std::copy(&g[begin], &g[begin] + kBucket, &s.grads[rank * kWeights + begin]);
+            s.meeting.arrive_and_wait();                // all ranks' parts are there
             floats += reduce(s, g.data(), begin + rank * slice, slice);
             reduced++;
         }
@@ -61,19 +60,14 @@ static void train(const Shared& s, size_t rank) {
             v[k] = kMomentum * v[k] + g[i] / float(kBatch);
             s.weights[i] = w[i] - kRate * v[k];
         }
-        s.updated.wait();                               // all slices are there: the all-gather
-        std::copy(s.weights, s.weights + kWeights, w.begin());
+        s.updated.arrive_and_wait();                    // all slices are there: the all-gather
+        w = s.weights;
         floats += kWeights - v.size();
-        s.updated.wait();                               // all have read weights and gradients: they may be overwritten
+        s.updated.arrive_and_wait();                    // all have read weights and gradients: they may be overwritten
     }
     communication.join();
-    s.meeting.wait();                                   // all losses are there
-    double loss = 0;
-    for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
-    if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());
+    s.meeting.arrive_and_wait();                        // all losses are there
+    if (rank == 0) report(s.ranks, s.losses, w, floats, v.size());
 }
 
-int main(int argc, char** argv) {
-    const Shared s = {ranks_of(argc, argv)};
-    return run(s.ranks, [&](size_t rank) { train(s, rank); });
-}
+int main(int argc, char** argv) { return run<Shared>(argc, argv, train); }

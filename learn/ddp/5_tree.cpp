@@ -11,7 +11,6 @@
 //
 // It costs gradient buffers: a rank with 4 replicas needs 4 here. Sums of 2, 4, ... replicas can be made as soon as
 // they are complete, so that log2(replicas of a rank) + 1 buffers are enough; train_gpt does that.
-#include <thread>
 #include "mlp.h"
 
 constexpr size_t kReplicas = 8, kMicro = kBatch / kReplicas;            // a replica has one micro-batch here
@@ -19,10 +18,10 @@ constexpr size_t kBuckets = kLayers, kBucket = kWeights / kBuckets;     // bucke
 
 struct Shared {
     size_t ranks;
-    float* grads = shared<float>(ranks * kWeights);     // (ranks, kWeights): sums of each rank's replicas
-    float* weights = shared<float>(kWeights);
-    double* losses = shared<double>(kReplicas);
-    Meeting meeting = {ranks}, updated = {ranks};
+    Floats grads = Floats(ranks * kWeights);            // (ranks, kWeights): sums of each rank's replicas
+    Floats weights = Floats(kWeights);
+    std::vector<double> losses = std::vector<double>(kReplicas);
+    std::barrier<> meeting = std::barrier(ranks), updated = std::barrier(ranks);
 };
 
 // Returns element i of the sum of count gradients (count, kWeights): that of the first half plus that of the second.
@@ -31,7 +30,7 @@ static float tree(const float* grads, size_t count, size_t i) {
     return tree(grads, count / 2, i) + tree(grads + count / 2 * kWeights, count / 2, i);
 }
 
-static void train(const Shared& s, size_t rank) {
+static void train(Shared& s, size_t rank) {
     const size_t slice = kBucket / s.ranks;             // of a bucket; this rank's slices lie at its own places in g
     Floats w = random_weights(0), v(kBuckets * slice), g(kWeights);
     const size_t own = kReplicas / s.ranks;             // replicas of this rank
@@ -43,8 +42,9 @@ static void train(const Shared& s, size_t rank) {
             while (complete <= bucket) usleep(1);
             const size_t begin = (kBuckets - 1 - bucket % kBuckets) * kBucket;
             for (size_t i = begin; i < begin + kBucket; i++) s.grads[rank * kWeights + i] = tree(grads.data(), own, i);
-            s.meeting.wait();                           // all ranks' parts are there
-            for (size_t i = begin + rank * slice; i < begin + (rank + 1) * slice; i++) g[i] = tree(s.grads, s.ranks, i);
+            s.meeting.arrive_and_wait();                // all ranks' parts are there
+            for (size_t i = begin + rank * slice; i < begin + (rank + 1) * slice; i++)
+                g[i] = tree(s.grads.data(), s.ranks, i);
             floats += (s.ranks - 1) * slice;
             reduced++;
         }
@@ -62,22 +62,17 @@ static void train(const Shared& s, size_t rank) {
             v[k] = kMomentum * v[k] + g[i] / float(kBatch);
             s.weights[i] = w[i] - kRate * v[k];
         }
-        s.updated.wait();                               // all slices are there: the all-gather
-        std::copy(s.weights, s.weights + kWeights, w.begin());
+        s.updated.arrive_and_wait();                    // all slices are there: the all-gather
+        w = s.weights;
         floats += kWeights - v.size();
-        s.updated.wait();                               // all have read weights and gradients: they may be overwritten
+        s.updated.arrive_and_wait();                    // all have read weights and gradients: they may be overwritten
     }
     communication.join();
-    s.meeting.wait();                                   // all losses are there
-    double loss = 0;
-    for (size_t r = 0; r < kReplicas; r++) loss += s.losses[r];
-    if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());
+    s.meeting.arrive_and_wait();                        // all losses are there
+    if (rank == 0) report(s.ranks, s.losses, w, floats, v.size());
 }
 
-int main(int argc, char** argv) {
-    const Shared s = {ranks_of(argc, argv)};
-    return run(s.ranks, [&](size_t rank) { train(s, rank); });
-}
+int main(int argc, char** argv) { return run<Shared>(argc, argv, train); }
 
 // The same in train_gpt, in src/ddp and train_gpt.cu:
 //

@@ -1,14 +1,13 @@
-// mlp.h -- what the five steps train, and how their ranks are started and wait for each other.
+// mlp.h -- what the five steps train, how their ranks are started, and what they print.
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <vector>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 // The model: kLayers matrices of kWidth x kWidth, with max(0, x) between them. It learns another one, the teacher.
@@ -72,53 +71,30 @@ template <class Ready> double backward(float* g, const float* w, size_t first, s
     return loss;
 }
 
-// Returns n zeros in memory that this process shares with the ones it starts.
-template <class X> X* shared(size_t n) {
-    void* const at = mmap(nullptr, n * sizeof(X), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) exit(1);
-    return static_cast<X*>(at);
-}
-// A place where `ranks` processes wait until all of them have come, as often as they like.
-struct Meeting {
-    size_t ranks;
-    std::atomic<size_t>* arrivals = shared<std::atomic<size_t>>(1);
-    void wait() const {
-        const size_t round = (*arrivals)++ / ranks + 1;
-        while (*arrivals < round * ranks) usleep(1);
-    }
-};
-
-// Runs f(rank) in as many processes as the command line says, and ends them all if one is lost.
-template <class F> int run(size_t ranks, const F& f) {
-    std::vector<pid_t> all;
-    int status = 0;                                     // 0: all is well
-    for (size_t rank = 0; rank < ranks && status == 0; rank++) {
-        const pid_t pid = fork();
-        if (pid == 0) {
-            f(rank);
-            fflush(stdout);
-            _exit(0);
-        }
-        if (pid < 0) perror("fork"), status = 1;
-        else all.push_back(pid);
-    }
-    while (status == 0 && wait(&status) > 0) {}
-    for (const pid_t pid : all)
-        if (status != 0) kill(pid, SIGKILL);
-    return status != 0;
-}
-// Returns the number of ranks: 1, 2, 4 or 8. Eight divide every batch here.
-inline size_t ranks_of(int argc, char** argv) {
-    const int ranks = argc == 2 ? atoi(argv[1]) : 0;
-    if (ranks == 1 || ranks == 2 || ranks == 4 || ranks == 8) return size_t(ranks);
-    fprintf(stderr, "usage: %s RANKS, with 1, 2, 4 or 8\n", argv[0]);
-    exit(1);
-}
-// Prints the loss of the last step, all bits of the weights as one number, and what a rank reads and keeps.
-inline void report(size_t ranks, double loss, const float* w, size_t floats, size_t state) {
+// Prints the average loss of the last step's samples, all bits of the weights as one number, and what a rank reads and
+// keeps. losses: sums, of the parts of the batch.
+inline void report(size_t ranks, const std::vector<double>& losses, const Floats& w, size_t floats, size_t state) {
+    double loss = 0;
+    for (const double part : losses) loss += part / kBatch;
     uint64_t hash = 0xcbf29ce484222325;
     for (size_t i = 0; i < kWeights * sizeof(float); i++)
-        hash = (hash ^ reinterpret_cast<const unsigned char*>(w)[i]) * 0x100000001b3;
+        hash = (hash ^ reinterpret_cast<const unsigned char*>(w.data())[i]) * 0x100000001b3;
     printf("%zu ranks  loss %.10f  weights %016llx  reads %zu floats of others a step, keeps %zu of state\n", ranks,
            loss, (unsigned long long)hash, floats / kSteps, state);
+}
+
+// Runs train(s, rank) as each rank, with an s that all share. The command line says how many ranks there are: 1, 2, 4
+// or 8, which divide every batch here. A rank is a thread of this program. PyTorch's and train_gpt's ranks are
+// processes, which share no memory unless they ask for it: what they do is the same.
+template <class Shared> int run(int argc, char** argv, void (*train)(Shared& s, size_t rank)) {
+    const int ranks = argc == 2 ? atoi(argv[1]) : 0;
+    if (ranks != 1 && ranks != 2 && ranks != 4 && ranks != 8) {
+        fprintf(stderr, "usage: %s RANKS, with 1, 2, 4 or 8\n", argv[0]);
+        return 1;
+    }
+    Shared s = {size_t(ranks)};
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < s.ranks; rank++) threads.emplace_back([&s, train, rank] { train(s, rank); });
+    for (std::thread& thread : threads) thread.join();
+    return 0;
 }
