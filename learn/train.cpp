@@ -1,6 +1,6 @@
 // train.cpp -- the whole of training a GPT-2, in one file of plain loops without any library. Read this file first.
 //
-//     g++ -std=c++20 -O3 -march=native -ffp-contract=off learn/train.cpp -o train
+//     g++ -std=c++20 -O3 -march=native -ffp-contract=off -pthread learn/train.cpp -o train
 //     ./train text.txt                            trains on a text of yours, or docs/log.md, and writes samples
 //     ./train text.txt --layers 2 --steps 100     options have train_gpt's names and defaults: docs/options.md
 //
@@ -15,17 +15,17 @@
 //         all_reduce(gradients)                                     section 9: the sum over replicas
 //         clip_grad_norm(gradients); optimizer.step()               section 10: AdamW
 //     evaluate(model); model.generate(prompt); save_file(model)     sections 11 and 12
-//                                                                   section 13: processes, and the loop itself
+//                                                                   section 13: ranks, and the loop itself
 //
 // Three words. A micro-batch is what one forward pass takes. A replica stands for a copy of the model that computes the
-// gradients of some micro-batches. A rank is a process, which does the work of one or more replicas.
+// gradients of some micro-batches. A rank does the work of one or more replicas; here it is a thread.
 //
 // Why the order of every sum is written down: floating-point numbers are rounded after each operation, so that
 // (a + b) + c and a + (b + c) differ in their last bits. Here all orders are functions of the options, and none of the
 // machine; docs/arithmetic.md lists them on two pages. fma(a, b, c) is a * b + c rounded once; -ffp-contract=off keeps
 // the compiler from choosing, and -march=native makes fma one instruction, which is faster and gives the same bits.
 #include <algorithm>
-#include <atomic>
+#include <barrier>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -36,13 +36,9 @@
 #include <map>
 #include <numeric>
 #include <string>
-#include <variant>
+#include <thread>
 #include <vector>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 using std::fma, std::max, std::min, std::string, std::to_string, std::vector;
 
 // Functions that C libraries round differently; section 14 defines them.
@@ -52,7 +48,7 @@ static void flush_to_zero();
 
 using In = const float*;                        // an array that a function reads
 using Out = float*;                             // one that it writes
-struct Array : vector<float> {                  // one that is made here
+struct Array : vector<float> {                  // one that is made here; it may stand where one of those is expected
     using vector::vector;
     operator float*() { return data(); }
     operator const float*() const { return data(); }
@@ -69,13 +65,14 @@ static double lr = 5e-3, final_lr_frac = 0.05, grad_clip = 1, beta1 = 0.9, beta2
 static double dropout = 0, temperature = 0.8;
 static string prompt, out_dir = ".";
 constexpr size_t V = 257, Vp = 272;             // the vocabulary, and rounded up to 16 as fast matrix products like it
-static const std::map<string, std::variant<size_t*, double*, string*>> options = {       // their names
-    {"--total-batch-size", &step_tokens}, {"--final-lr-frac", &final_lr_frac}, {"--warmup-steps", &warmup_steps},
-    {"--sample-every", &sample_every}, {"--weight-decay", &weight_decay}, {"--temperature", &temperature},
-    {"--eval-every", &eval_every}, {"--eval-steps", &eval_steps}, {"--max-tokens", &max_tokens}, {"--prompt", &prompt},
-    {"--grad-clip", &grad_clip}, {"--out-dir", &out_dir}, {"--dropout", &dropout}, {"--batch-size", &B}, {"--lr", &lr},
-    {"--steps", &steps}, {"--beta1", &beta1}, {"--beta2", &beta2}, {"--replicas", &R}, {"--channels", &C},
-    {"--seed", &seed}, {"--seq-len", &T}, {"--layers", &L}, {"--heads", &NH}, {"--np", &W}};
+static const std::map<string, size_t*> integers = {     // their names
+    {"--layers", &L}, {"--heads", &NH}, {"--channels", &C}, {"--batch-size", &B}, {"--seq-len", &T}, {"--np", &W},
+    {"--replicas", &R}, {"--total-batch-size", &step_tokens}, {"--steps", &steps}, {"--warmup-steps", &warmup_steps},
+    {"--seed", &seed}, {"--eval-every", &eval_every}, {"--eval-steps", &eval_steps}, {"--sample-every", &sample_every},
+    {"--max-tokens", &max_tokens}};
+static const std::map<string, double*> reals = {
+    {"--lr", &lr}, {"--final-lr-frac", &final_lr_frac}, {"--grad-clip", &grad_clip}, {"--beta1", &beta1},
+    {"--beta2", &beta2}, {"--weight-decay", &weight_decay}, {"--dropout", &dropout}, {"--temperature", &temperature}};
 
 static size_t micro_batches() { return step_tokens / (B * T); }         // of a step
 
@@ -91,14 +88,15 @@ static void parse_options(int argc, char** argv) {
     require(argc > 1, "usage: train TEXT [--option value ...]; docs/options.md explains the options");
     for (int i = 2; i < argc; i += 2) {
         const string name = argv[i], word = i + 1 < argc ? argv[i + 1] : "";
-        const char *const begin = word.data(), *const end = begin + word.size();
-        require(options.contains(name), name + ": no such option");
-        // An option is a pointer to a number of one of several types, or to a text. visit calls the function, which is
-        // compiled for each type X, with the one that it is.
-        std::visit([&]<class X>(X* to) {
-            if constexpr (std::is_same_v<X, string>) *to = word;
-            else require(begin < end && std::from_chars(begin, end, *to).ptr == end, name + ": want a number");
-        }, options.at(name));
+        require(!word.empty(), name + ": want a value");
+        const char* const end = word.data() + word.size();
+        const char* read = end;                 // where the number ends
+        if (integers.contains(name)) read = std::from_chars(word.data(), end, *integers.at(name)).ptr;
+        else if (reals.contains(name)) read = std::from_chars(word.data(), end, *reals.at(name)).ptr;
+        else if (name == "--prompt") prompt = word;
+        else if (name == "--out-dir") out_dir = word;
+        else require(false, name + ": no such option");
+        require(read == end, name + ": want a number");
     }
 }
 
@@ -107,12 +105,16 @@ static void complete_options() {
     for (const size_t n : {L, NH, C, T, B, steps})
         require(n > 0 && n < 1 << 24, "got a size of 0 or above 16777215, want one between");
     require(C % NH == 0 && C / NH % 8 == 0 && C / NH <= 128, "--channels: want --heads times 8, 16, ... or 128");
-    if (step_tokens == kUnset) step_tokens = B * T * std::bit_floor(4096 / (B * T) | 1);
+    // A step has about 4096 tokens. bit_floor rounds down to a power of two.
+    if (step_tokens == kUnset) step_tokens = B * T * std::bit_floor(max<size_t>(1, 4096 / (B * T)));
     const size_t n = micro_batches();
     require(n > 0 && step_tokens % (B * T) == 0, "--total-batch-size: want a multiple of --batch-size x --seq-len");
-    if (R == kUnset) R = min<size_t>(8, n & -n);        // n & -n: the largest power of two that divides n
+    if (R == kUnset) {
+        R = 8;
+        while (n % R != 0) R /= 2;              // the largest power of two up to 8 that divides n
+    }
     require(std::has_single_bit(R) && n % R == 0, "--replicas: want a power of two that divides the micro-batches");
-    if (W == kUnset) W = min(R, std::bit_floor(size_t(sysconf(_SC_NPROCESSORS_ONLN))));
+    if (W == kUnset) W = min(R, std::bit_floor(max<size_t>(1, std::thread::hardware_concurrency())));
     require(W > 0 && R % W == 0, "--np: want a divisor of --replicas");
     if (warmup_steps == kUnset) warmup_steps = min<size_t>(50, steps / 10);
 }
@@ -130,7 +132,7 @@ static size_t count_samples(const Text& text) { return text.empty() ? 0 : (text.
 static Data read_data(const string& path) {
     std::ifstream file(path, std::ios::binary);
     require(bool(file), path + ": cannot open it");
-    Text text{std::istreambuf_iterator<char>(file), {}};
+    Text text{std::istreambuf_iterator<char>(file), {}};                               // all bytes
     if (text.size() >= 3 && text[0] == 0xEF && text[1] == 0xBB && text[2] == 0xBF)      // a byte order mark
         text.erase(text.begin(), text.begin() + 3);
     const auto begins = [](uint8_t byte) { return (byte & 0xC0) != 0x80; };             // a character
@@ -319,15 +321,13 @@ static Array transposed(In x, size_t rows, size_t n, size_t stride) {
 }
 
 // ---------------------------------------------------------------------------------------- 6. operations, and the loss
-// An array of activations has N = B T rows, one for each token. An operation computes some of them: in training all,
-// when a text is generated those of its new tokens, as the others are there already.
-struct Rows { size_t begin, end; };
-
-// What a pass through the model computes. Dropout sets a random share of the activations to 0, so that a model cannot
-// rely on any one, and multiplies the others by 1 / (1 - share), so that the average stays. drop(site, i) is the factor
-// of element i at a site, a place in the model. Backward needs the same factors, and asks for them again.
+// What a pass through the model computes. An array of activations has N rows, one for each token: B T in training, as
+// many as are left in an evaluation's last batch, and the text's tokens when one is generated. Dropout sets a random
+// share of the activations to 0, so that a model cannot rely on any one, and multiplies the others by 1 / (1 - share),
+// so that the average stays. drop(site, i) is the factor of element i at a site, a place in the model. Backward needs
+// the same factors, and asks for them again.
 struct Pass {
-    Rows rows;
+    size_t N;
     size_t step = 0, micro_batch = 0;
     bool training = false;
     float drop(size_t site, uint64_t i) const {
@@ -341,7 +341,7 @@ enum Site : size_t { kEmbedding = SIZE_MAX, kAttention = 0, kProjection, kMlp };
 
 // out (N,C) = drop(wte[token] + wpe[position]): what a token is, and where it stands.
 static void embedding_forward(Out out, const size_t* tokens, In wte, In wpe, const Pass& pass) {
-    for (size_t n = pass.rows.begin; n < pass.rows.end; n++)
+    for (size_t n = 0; n < pass.N; n++)
         for (size_t c = 0; c < C; c++)
             out[n * C + c] = (wte[tokens[n] * C + c] + wpe[n % T * C + c]) * pass.drop(kEmbedding, n * C + c);
 }
@@ -356,8 +356,8 @@ static Moments moments(In x) {
 
 // out (N,C) = (x - mean) rstd weight + bias: shifts and scales each row x of inp to mean 0 and variance 1, so that
 // activations keep their size through all layers; then each channel has a scale and a shift that are learned.
-static void layernorm_forward(Out out, In inp, Layer layer, Rows rows) {
-    for (size_t n = rows.begin; n < rows.end; n++) {
+static void layernorm_forward(Out out, In inp, Layer layer, size_t N) {
+    for (size_t n = 0; n < N; n++) {
         const float* const x = inp + n * C;
         const auto [mean, rstd] = moments(x);
         for (size_t c = 0; c < C; c++) out[n * C + c] = fma((x[c] - mean) * rstd, layer.weight[c], layer.bias[c]);
@@ -365,10 +365,10 @@ static void layernorm_forward(Out out, In inp, Layer layer, Rows rows) {
 }
 
 // out (N,O) = inp (N,I) weight (O,I)^T + bias (O), as torch.nn.Linear.
-static void linear_forward(Out out, In inp, Layer layer, Rows rows, size_t I, size_t O) {
-    const bool few = rows.end - rows.begin <= kFewRows;         // too few to be worth transposing the weights for
+static void linear_forward(Out out, In inp, Layer layer, size_t N, size_t I, size_t O) {
+    const bool few = N <= kFewRows;             // too few to be worth transposing the weights for
     const Array across = few ? Array() : transposed(layer.weight, O, I, I);
-    for (size_t n = rows.begin; n < rows.end; n++) {
+    for (size_t n = 0; n < N; n++) {
         const float* const x = inp + n * I;
         float* const y = out + n * O;
         if (!few) weighted_rows(y, O, I, x, 1, across, O);
@@ -388,14 +388,13 @@ static Gelu gelu(float x) {
     return {x * s, fma(s * (e * s), x * fma(x * x, 3 * kTwiceK * kCubic, kTwiceK), s)};
 }
 
-static void gelu_forward(Out out, In pre, Rows rows) {
-    for (size_t i = rows.begin * 4 * C; i < rows.end * 4 * C; i++) out[i] = gelu(pre[i]).value;
+static void gelu_forward(Out out, In pre, size_t n) {
+    for (size_t i = 0; i < n; i++) out[i] = gelu(pre[i]).value;
 }
 
 // out = inp + drop(branch): a layer adds to what is there, the residual stream, instead of replacing it.
 static void add_residual(Out out, In inp, In branch, const Pass& pass, size_t site) {
-    for (size_t i = pass.rows.begin * C; i < pass.rows.end * C; i++)
-        out[i] = fma(branch[i], pass.drop(site, i), inp[i]);
+    for (size_t i = 0; i < pass.N * C; i++) out[i] = fma(branch[i], pass.drop(site, i), inp[i]);
 }
 
 // out_t = sum over u <= t of drop(p_tu) v_u, p_tu = softmax over u of q_t.k_u / sqrt(HS). Position t asks a question,
@@ -406,14 +405,13 @@ static void attention_forward(Out out, Out lse, In qkv, const Pass& pass, size_t
     const size_t HS = C / NH, stride = 3 * C;
     const float scale = 1.0f / std::sqrt(float(HS));
     Array p(T);
-    for (size_t head = 0; head / NH * T < pass.rows.end; head++) {
+    for (size_t head = 0; head / NH * T < pass.N; head++) {
         // `head` counts the heads of all sequences. Its rows, its channels and its part of lse begin at these.
         const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;
-        const size_t end = min(T, pass.rows.end - row);
+        const size_t end = min(T, pass.N - row);
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
         const Array kt = transposed(k, end, HS, stride);                // (HS,end)
-        // Training begins with t = 0. A sample grows token by token, and the rows of the earlier ones are there.
-        for (size_t t = row == 0 ? pass.rows.begin : 0; t < end; t++) {
+        for (size_t t = 0; t < end; t++) {
             weighted_rows(p, t + 1, HS, q + t * stride, 1, kt, end);            // q_t.k_u for all u <= t
             // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
             const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));
@@ -461,26 +459,27 @@ struct Block {
 
 using Model = vector<Block>;                            // L + 1
 
-// Computes all activations from the tokens (B,T). The last, m[L].ln1, is what the logits are computed from.
+// Computes all activations from the tokens. The last, m[L].ln1, is what the logits are computed from.
 static void forward(Model& m, In weights, const size_t* tokens, const Pass& pass) {
-    Array branch(B * T * C);                    // what joins the residual stream next
+    const size_t N = pass.N;
+    Array branch(N * C);                        // what joins the residual stream next
     embedding_forward(m[0].x, tokens, tensor(weights, 0), tensor(weights, 1), pass);
     for (size_t l = 0; l < L; l++) {
         Block& b = m[l];
         const auto w = block_of(weights, l);
-        layernorm_forward(b.ln1, b.x, w.ln1, pass.rows);
-        linear_forward(b.qkv, b.ln1, w.qkv, pass.rows, C, 3 * C);
+        layernorm_forward(b.ln1, b.x, w.ln1, N);
+        linear_forward(b.qkv, b.ln1, w.qkv, N, C, 3 * C);
         attention_forward(b.att, b.lse, b.qkv, pass, 4 * l + kAttention);
-        linear_forward(branch, b.att, w.proj, pass.rows, C, C);
+        linear_forward(branch, b.att, w.proj, N, C, C);
         add_residual(b.mid, b.x, branch, pass, 4 * l + kProjection);
 
-        layernorm_forward(b.ln2, b.mid, w.ln2, pass.rows);
-        linear_forward(b.fc, b.ln2, w.fc, pass.rows, C, 4 * C);
-        gelu_forward(b.gelu, b.fc, pass.rows);
-        linear_forward(branch, b.gelu, w.fcproj, pass.rows, 4 * C, C);
+        layernorm_forward(b.ln2, b.mid, w.ln2, N);
+        linear_forward(b.fc, b.ln2, w.fc, N, C, 4 * C);
+        gelu_forward(b.gelu, b.fc, N * 4 * C);
+        linear_forward(branch, b.gelu, w.fcproj, N, 4 * C, C);
         add_residual(m[l + 1].x, b.mid, branch, pass, 4 * l + kMlp);
     }
-    layernorm_forward(m[L].ln1, m[L].x, final_norm(weights), pass.rows);
+    layernorm_forward(m[L].ln1, m[L].x, final_norm(weights), N);
 }
 
 // -------------------------------------------------------------------------------------------------------- 8. backward
@@ -597,7 +596,7 @@ static double head(Out dhidden, Out dwte, In wte, const Model& m, const Batch& b
     for (size_t row = 0; row < N; row += chunk) {
         const size_t rows = min(chunk, N - row);
         const float* const hidden = m[L].ln1 + row * C;
-        linear_forward(logits, hidden, {wte, nullptr}, {0, rows}, C, Vp);
+        linear_forward(logits, hidden, {wte, nullptr}, rows, C, Vp);
         classifier(losses + row, logits, batch.targets.data() + row, rows);
         if (dhidden) linear_backward(dhidden + row * C, {dwte, nullptr}, logits, hidden, {wte, nullptr}, rows, C, Vp);
     }
@@ -608,12 +607,12 @@ static double head(Out dhidden, Out dwte, In wte, const Model& m, const Batch& b
 // its end. dresidual is the gradient of the residual stream: each branch reads it, and adds to it through its norm.
 static double forward_backward(Model& m, Out grads, In weights, const Batch& batch, size_t step, size_t number) {
     const size_t N = B * T;
-    const Pass pass = {{0, N}, step, number, true};
+    const Pass pass = {N, step, number, true};
     Array dnorm(N * C), dresidual(N * C), dbranch(N * C), dwide(N * 4 * C);
     forward(m, weights, batch.tokens.data(), pass);
     const double loss = head(dnorm, tensor(grads, 0), tensor(weights, 0), m, batch);
     layernorm_backward(dresidual, final_norm(grads), dnorm, m[L].x, final_norm(weights));
-    for (size_t l = L; l-- > 0;) {
+    for (size_t l = L; l-- > 0;) {              // L - 1 .. 0
         const Block& b = m[l];
         const auto w = block_of(weights, l);
         const auto d = block_of(grads, l);
@@ -688,7 +687,7 @@ static double evaluate(Model& m, In weights, const Text& text) {
     for (size_t first = 0; first < samples; first += B) {
         Batch batch;
         for (size_t i = first; i < min(samples, first + B); i++) batch.add(text, i);
-        forward(m, weights, batch.tokens.data(), {{0, batch.tokens.size()}});
+        forward(m, weights, batch.tokens.data(), {batch.tokens.size()});
         total += head(nullptr, nullptr, tensor(weights, 0), m, batch);
     }
     return total / double(samples * T);
@@ -706,7 +705,8 @@ static size_t sample_token(In logits, size_t position, size_t step) {
     for (const size_t token : order) {
         const double x = exp_((double(logits[token]) - double(logits[order[0]])) / temperature);
         if (total + x == total) break;          // too unlikely to count
-        total += p.emplace_back(x);
+        total += x;
+        p.push_back(x);
     }
     const Random4 r = random4(kSample, uint32_t(step), 0, position);
     double u = (double(r.v[0]) * 0x1p32 + double(r.v[1])) / 0x1p64 * total;
@@ -715,21 +715,21 @@ static size_t sample_token(In logits, size_t position, size_t step) {
     return order[i];
 }
 
-// Prints the prompt and continues it. Each token joins the text, which the next one is predicted from. A pass computes
-// only the rows of new tokens, because attention finds the keys and values of the others in qkv, where earlier passes
-// left them: others call that a KV cache. When the context is full its older half is dropped.
+// Prints the prompt and continues it. Each token joins the text, which the next one is predicted from. Here all of the
+// text passes through the model for each new token. train_gpt computes the new token's rows only, and keeps the keys
+// and values of the others in what is called a KV cache. So it has fewer rows, and kFewRows may give its logits other
+// last bits. When the context is full its older half is dropped.
 static void print_sample(Model& m, In weights, size_t step) {
     Array logits(Vp);
     vector<size_t> text;
     for (const char c : prompt.empty() ? "\n" : prompt) text.push_back(uint8_t(c));
-    size_t begin = text.size() > T ? text.size() - T : 0, done = begin;         // begin: of the context
+    size_t begin = text.size() > T ? text.size() - T : 0;       // of the context
     printf("sample step %zu\n%s", step, prompt.c_str());
     for (size_t i = 0; i < max_tokens; i++) {
-        if (text.size() - begin > T) begin = done = text.size() - max<size_t>(1, T / 2);
-        const size_t rows = text.size() - begin;
-        forward(m, weights, &text[begin], {{done - begin, rows}});
-        linear_forward(logits, m[L].ln1 + (rows - 1) * C, {tensor(weights, 0), nullptr}, {0, 1}, C, Vp);
-        done = text.size();
+        if (text.size() - begin > T) begin = text.size() - max<size_t>(1, T / 2);
+        const size_t N = text.size() - begin;
+        forward(m, weights, &text[begin], {N});
+        linear_forward(logits, m[L].ln1 + (N - 1) * C, {tensor(weights, 0), nullptr}, 1, C, Vp);
         text.push_back(sample_token(logits, text.size(), step));
         if (text.back() < 256) putchar(int(text.back()));
     }
@@ -738,7 +738,7 @@ static void print_sample(Model& m, In weights, size_t step) {
 
 // ---------------------------------------------------------------------------------------------- 12. the model's file
 // Writes the weights in Hugging Face's format, safetensors: the length of a JSON header, the header with each tensor's
-// name, shape and place, then the numbers.
+// name, shape and place, then the numbers. R"(a text)" is a text that may have quotation marks in it.
 static void save(const string& path, In weights) {
     const auto pair = [](size_t a, size_t b) { return "[" + to_string(a).append(",") + to_string(b) + "]"; };
     string header = R"({"__metadata__":{"format":"pt"})", numbers;
@@ -760,53 +760,41 @@ static void save(const string& path, In weights) {
 }
 
 // --------------------------------------------------------------------------------- 13. ranks, and the training loop
-// Ranks are processes, here of one machine. What they exchange lies in memory that all see. Between machines there
-// would be a reduce-scatter where they wait first, which gives each rank its share of all gradients, and an all-gather
-// of the weights where they wait last. A rank updates its share of the units and keeps their moments, as in PyTorch's
-// ZeroRedundancyOptimizer.
-
-// Returns zeros, in memory that stays common to this process and to its copies.
-template <class X> static X* shared(size_t n) {
-    void* const p = mmap(nullptr, n * sizeof(X), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    require(p != MAP_FAILED, "no memory for " + to_string(n * sizeof(X)) + " bytes");
-    return static_cast<X*>(p);
-}
+// Ranks are threads here, which all see the same memory. train_gpt's are processes, of one machine or of several.
+// Between machines there would be a reduce-scatter where they wait first, which gives each rank its share of all
+// gradients, and an all-gather of the weights where they wait last. A rank updates its share of the units and keeps
+// their moments, as in PyTorch's ZeroRedundancyOptimizer.
 struct Shared {
-    float *weights = shared<float>(elements), *m = shared<float>(elements), *v = shared<float>(elements);
-    float* grads = shared<float>(R * elements);                         // (replicas, elements)
-    float* squares = shared<float>(elements / kUnit);                   // of the gradient, unit by unit
-    double* losses = shared<double>(micro_batches());
-    std::atomic<size_t>* arrivals = shared<std::atomic<size_t>>(1);
-    // Waits until all ranks are here: they meet for the k-th time when they have arrived k W times.
-    void wait_for_all() const {
-        const size_t meeting = (*arrivals)++ / W + 1;
-        while (*arrivals < meeting * W) usleep(20);
-    }
+    Array weights = Array(elements), m = Array(elements), v = Array(elements);
+    Array grads = Array(R * elements);                          // (replicas, elements)
+    Array squares = Array(elements / kUnit);                    // of the gradient, unit by unit
+    vector<double> losses = vector<double>(micro_batches());
+    std::barrier<> meeting = std::barrier(ptrdiff_t(W));        // arrive_and_wait waits until all ranks are there
 };
 
 // Does a rank's part of a step: the gradients of its replicas, then sum and update of its share of the units.
-static void train_step(const Shared& s, const Text& text, Model& model, size_t rank, size_t step) {
+static void train_step(Shared& s, const Text& text, Model& model, size_t rank, size_t step) {
     const size_t G = micro_batches(), units = elements / kUnit;
     for (size_t k = rank * G / W; k < (rank + 1) * G / W; k++) {
         float* const grads = s.grads + k / (G / R) * elements;          // of micro-batch k's replica
         if (k % (G / R) == 0) std::fill(grads, grads + elements, 0.0f);
         s.losses[k] = forward_backward(model, grads, s.weights, make_batch(text, step, k), step, k);
     }
-    s.wait_for_all();                           // all gradients are there
+    s.meeting.arrive_and_wait();                // all gradients are there
     const size_t begin = units * rank / W * kUnit, end = units * (rank + 1) / W * kUnit;
     for (size_t i = begin; i < end; i++) s.grads[i] = tree(s.grads, 0, R, i);
     for (size_t i = begin; i < end; i += kUnit) s.squares[i / kUnit] = sum_of_squares(s.grads + i);
-    s.wait_for_all();                           // all sums of squares are there; each rank computes the same norm
+    s.meeting.arrive_and_wait();                // all sums of squares are there; each rank computes the same norm
     const double norm = std::sqrt(sum_in_order(s.squares, units)) / double(step_tokens);
-    const double loss = std::accumulate(s.losses, s.losses + G, 0.0) / double(step_tokens);
+    const double loss = std::accumulate(s.losses.begin(), s.losses.end(), 0.0) / double(step_tokens);
     const float rate = float(learning_rate(step));
     if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(rate), norm);
     if (std::isfinite(norm)) adamw(s.weights, s.m, s.v, s.grads, begin, end, step, rate, norm);
-    s.wait_for_all();                           // all weights are new
+    s.meeting.arrive_and_wait();                // all weights are new
 }
 
-// Trains, as one of the ranks. Rank 0 also evaluates, samples and saves.
-static void train(const Shared& s, const Data& parts, size_t rank) {
+// Trains, as one of the ranks. Rank 0 also evaluates and samples.
+static void train(Shared& s, const Data& parts, size_t rank) {
     flush_to_zero();
     Model model(L + 1);
     for (size_t step = 1; step <= steps; step++) {
@@ -816,41 +804,29 @@ static void train(const Shared& s, const Data& parts, size_t rank) {
             printf("val step %zu loss %.17g\n", step, evaluate(model, s.weights, parts.validation));
         if (rank == 0 && due(sample_every)) print_sample(model, s.weights, step);
         fflush(stdout);
-        s.wait_for_all();
+        s.meeting.arrive_and_wait();
     }
-    if (rank == 0) save(out_dir + "/model.safetensors", s.weights);
 }
 
-// Sets up, starts the ranks as copies of this process, and waits. If one is lost the others are ended, too.
+// Sets up, starts the ranks, waits for them, and saves.
 int main(int argc, char** argv) {
     parse_options(argc, argv);
     complete_options();
     const Data parts = read_data(argv[1]);
     list_tensors();
     mkdir(out_dir.c_str(), 0777);
-    const Shared s;
+    Shared s;
     init_weights(s.weights);
-    vector<pid_t> ranks;
-    int status = 0;
-    while (ranks.size() < W && status == 0) {
-        const pid_t pid = fork();
-        if (pid == 0) {
-            train(s, parts, ranks.size());
-            return 0;
-        }
-        if (pid > 0) ranks.push_back(pid);
-        else status = SIGKILL;                  // as if it was lost
-    }
-    while (status == 0 && wait(&status) > 0) {}
-    for (const pid_t pid : ranks)
-        if (status != 0) kill(pid, SIGKILL);
-    require(WIFEXITED(status), "a rank was lost, or could not be started");
-    return WEXITSTATUS(status);                 // if it is not 0 the rank has said why
+    vector<std::thread> ranks;
+    for (size_t rank = 0; rank < W; rank++) ranks.emplace_back([&, rank] { train(s, parts, rank); });
+    for (std::thread& rank : ranks) rank.join();
+    save(out_dir + "/model.safetensors", s.weights);
 }
 
 // -------------------------------------------------------------- 14. functions that C libraries round differently
 // IEEE 754 says how +, -, *, / and square roots are rounded, but not how exp, log and sin are. So these are made of the
-// former. Each reduces its argument to a short interval, and sums a Taylor series there.
+// former. Each reduces its argument to a short interval, and sums a Taylor series there. 0x1.8p52 is 1.5 times 2^52: so
+// written, a number is not rounded. bit_cast takes the same bits for a number of another type.
 constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;           // ln 2; n kLn2High is exact
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;   // pi / 2
 constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
@@ -902,7 +878,7 @@ static double sin_(double x, uint64_t quarters) {
     return turn & 2 ? -size : size;
 }
 
-// Makes this process take numbers below 1.2e-38 for 0, because some CPUs need a hundred times as long for them.
+// Makes this thread take numbers below 1.2e-38 for 0, because some CPUs need a hundred times as long for them.
 #if defined(__x86_64__)
 static void flush_to_zero() { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }
 #elif defined(__aarch64__)

@@ -5,7 +5,7 @@
 #   LEARN_JOBS    how many random jobs (default 3); LEARN_SEED: of the first one (default 1)
 #   LEARN_RULES   all: each rule of sums is changed in turn, which some job must notice; else only two of them are
 . tests/lib.sh
-source=learn/train.cpp flags="-std=c++20 -march=native -ffp-contract=off"
+source=learn/train.cpp flags="-std=c++20 -march=native -ffp-contract=off -pthread"
 text=tests/golden/lines.txt
 few="--steps 3 --warmup-steps 1 --eval-every 3 --eval-steps 3 --sample-every 3 --max-tokens 12 --temperature 0.5"
 
