@@ -14,6 +14,5 @@
 #include "exercises_cuda.h"
 
 void block_sums(float* sums, const float* x, int blocks) {
-    (void)sums, (void)x, (void)blocks;
     not_written();
 }

@@ -12,9 +12,9 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <set>
 #include <string>
+#include <tuple>
 #include "exercises.h"
 using std::string, std::vector, std::to_string;
 using Floats = vector<float>;
@@ -26,7 +26,7 @@ using Floats = vector<float>;
 
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] static string text(const char* format, ...) {
-    char to[400];
+    char to[1000];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(to, sizeof to, format, arguments);
@@ -38,12 +38,8 @@ static string counted(size_t n, const char* what) { return to_string(n) + " " + 
 static string other_order;                              // the first difference that another order explains
 static size_t compared = 0;                             // numbers, by compare
 
-[[noreturn]] static void wrong(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    printf("WRONG: ");
-    vprintf(format, arguments);
-    puts("");
+[[noreturn]] static void wrong(const string& why) {
+    printf("WRONG: %s\n", why.c_str());
     exit(2);
 }
 
@@ -88,7 +84,7 @@ public:
     Floats values(const string& what) const {
         for (size_t i = 0; i < kGuards; i++)
             for (const float guard : {all[i], all[all.size() - 1 - i]})
-                if (bits(guard) != kind) wrong("%s: writes outside of the array", what.c_str());
+                if (bits(guard) != kind) wrong(what + ": writes outside of the array");
         return {all.begin() + kGuards, all.end() - kGuards};
     }
 };
@@ -123,9 +119,9 @@ static void compare(const string& what, const Floats& got, const SizedFloats& wa
         const float x = got[i], y = want[i].x;
         if (x == y) continue;                           // 0 and -0, too
         if (!(std::fabs(x - y) <= (std::sqrt(terms) + 4) * (want[i].size * 0x1p-23 + 0x1p-149)))
-            wrong("%s: number %zu is %.9g, want %.9g%s", what.c_str(), i, x, y, usual_mistake(x, y).c_str());
+            wrong(what + text(": number %zu is %.9g, want %.9g", i, x, y) + usual_mistake(x, y));
         if (!other_order.empty()) continue;
-        other_order = text("%s: number %zu is %.9g, in the order asked for it is %.9g", what.c_str(), i, x, y);
+        other_order = what + text(": number %zu is %.9g, in the order asked for it is %.9g", i, x, y);
     }
 }
 static void compare(const string& what, const Guarded& got, const SizedFloats& want, int terms) {
@@ -246,7 +242,8 @@ static void check_warmup() {
                                               : peak * (frac + (1 - frac) * 0.5 * (1 + std::cos(M_PI * u)));
             const double got = learning_rate(step, steps, warmup, peak, frac);
             if (!(std::fabs(got - want) <= 1e-12 * peak))
-                wrong("step %d of %d, warm-up of %d, peak %g: %.12g, want %.12g", step, steps, warmup, peak, got, want);
+                wrong(text("step %d of %d, warm-up of %d, peak %g: %.12g, want %.12g", step, steps, warmup, peak, got,
+                           want));
         }
     }
 }
@@ -298,7 +295,7 @@ static void check_clip() {
                     spoiled.at()[at] = bad;
                     const float factor_of_bad = clip_factor(spoiled.at(), n, limit);
                     if (factor_of_bad != 0)
-                        wrong("%s, number %d is %f: %.9g, want 0", what.c_str(), at, bad, factor_of_bad);
+                        wrong(what + text(", number %d is %f: %.9g, want 0", at, bad, factor_of_bad));
                 }
         }
 }
@@ -334,8 +331,8 @@ static void check_buckets() {
         }
         const vector<int> got = buckets(c.bytes, c.first, c.others);
         if (got == want) continue;
-        wrong("bytes %s, first %zu, others %zu: %s, want %s", listed(c.bytes).c_str(), c.first, c.others,
-              listed(got).c_str(), listed(want).c_str());
+        wrong(text("bytes %s, first %zu, others %zu: %s, want %s", listed(c.bytes).c_str(), c.first, c.others,
+                   listed(got).c_str(), listed(want).c_str()));
     }
 }
 
@@ -346,8 +343,9 @@ static Sized tree_of(const vector<Floats>& x, size_t begin, size_t end, size_t i
 
 // Lets `make` turn each rank's own arrays into one of n numbers, the last rank first, and returns what they make. A
 // rank's arrays are gone after its call, and NaNs are the next ones: who keeps some for the other ranks has those.
-using Make = std::function<void(float*, const vector<const float*>&)>;
-static vector<Floats> parts_of(const vector<Floats>& all, size_t ranks, const Make& make) {
+// `count` is given to make: the number of ranks, or of gradients.
+using Make = void (*)(float* made, const vector<const float*>& own, int n, int count);
+static vector<Floats> parts_of(const vector<Floats>& all, size_t ranks, Make make, int count) {
     const size_t own = all.size() / ranks;
     vector<Floats> parts(ranks);
     for (size_t r = ranks; r-- > 0;) {
@@ -355,21 +353,20 @@ static vector<Floats> parts_of(const vector<Floats>& all, size_t ranks, const Ma
         vector<const float*> pointers;
         for (Guarded& copy : copies) pointers.push_back(copy.at());
         Guarded part(nans(all[0].size()));
-        make(part.at(), pointers);
+        make(part.at(), pointers, int(all[0].size()), count);
         parts[r] = part.values("the result");
         for (size_t i = 0; i < own; i++) {
             if (copies[i].values("an input") != all[r * own + i]) wrong("an input is changed");
             std::fill_n(copies[i].at(), all[0].size(), NAN);
         }
-        make(part.at(), pointers);
+        make(part.at(), pointers, int(all[0].size()), count);
     }
     return parts;
 }
 
 // Lets 1 to 128 gradients be added on as many ranks as can share them: each rank makes a part, and then all parts make
 // the result. It has to be the tree's, divided by `count` if it is the mean, with the same bits on any number of ranks.
-static void check_ranks(bool is_mean, const std::function<Make(int n, int ranks)>& part,
-                        const std::function<Make(int n, int count)>& whole) {
+static void check_ranks(bool is_mean, Make part, Make whole) {
     for (const int count : {2, 1, 4, 8, 16, 32, 128})
         for (const int n : {1100, 1, 0}) {
             vector<Floats> all;
@@ -379,31 +376,23 @@ static void check_ranks(bool is_mean, const std::function<Make(int n, int ranks)
                 want.push_back(tree_of(all, 0, all.size(), i) / float(is_mean ? count : 1));
             Floats one_rank;
             for (int ranks = 1; ranks <= count; ranks *= 2) {
-                const vector<Floats> parts = parts_of(all, ranks, part(n, ranks));
-                parts_of(vector(2, numbers(n, 99)), 1, part(n, 1));         // of another job, which changes nothing
-                const Floats got = parts_of(parts, 1, whole(n, count))[0];
+                const vector<Floats> parts = parts_of(all, ranks, part, ranks);
+                parts_of(vector(2, numbers(n, 99)), 1, part, 1);            // of another job, which changes nothing
+                const Floats got = parts_of(parts, 1, whole, count)[0];
                 compare(counted(count, "gradient") + " on " + counted(ranks, "rank"), got, want, count);
                 if (ranks == 1) one_rank = got;
                 for (size_t i = 0; i < got.size(); i++)
                     if (got[i] != one_rank[i])
-                        wrong("%d gradients: number %zu is %.9g with 1 rank and %.9g with %d: near, but not the same",
-                              count, i, one_rank[i], got[i], ranks);
+                        wrong(text("%d gradients: number %zu is %.9g with 1 rank, %.9g with %d: near, but not the same",
+                                   count, i, one_rank[i], got[i], ranks));
             }
         }
 }
 
-static void check_tree() {
-    const auto make = [](int n, int) -> Make { return [n](float* sum, const auto& own) { tree_sum(sum, own, n); }; };
-    check_ranks(false, make, make);
-}
-
-static void check_same_bits() {
-    check_ranks(true, [](int n, int ranks) -> Make {
-        return [=](float* part, const auto& own) { part_of_rank(part, own, n, ranks); };
-    }, [](int n, int count) -> Make {
-        return [=](float* mean, const auto& parts) { mean_of_parts(mean, parts, n, count); };
-    });
-}
+// The parts of a tree are trees, too.
+static void tree_of_part(float* sum, const vector<const float*>& own, int n, int) { tree_sum(sum, own, n); }
+static void check_tree() { check_ranks(false, tree_of_part, tree_of_part); }
+static void check_same_bits() { check_ranks(true, part_of_rank, mean_of_parts); }
 
 static void check_deal() {
     for (const int replicas : {8, 4, 1, 2, 16})
@@ -416,8 +405,8 @@ static void check_deal() {
                         for (int& number : want) number = next++;
                         const vector<int> got = samples_of(step, rank, ranks, replicas, batch);
                         if (got == want) continue;
-                        wrong("step %d, rank %d of %d, %d replicas, batch %d: %s, want %s", step, rank, ranks, replicas,
-                              batch, listed(got).c_str(), listed(want).c_str());
+                        wrong(text("step %d, rank %d of %d, %d replicas, batch %d: %s, want %s", step, rank, ranks,
+                                   replicas, batch, listed(got).c_str(), listed(want).c_str()));
                     }
 }
 
@@ -498,18 +487,17 @@ static void check_resume() {
             for (int i = 0; i < early; i++) behind.train();
             const Floats saved = save(first), saved_behind = save(behind);
             Trainer second = load(save(load(saved, before)), after), other = load(saved_behind, 2);
-            if (second.ranks != after) wrong("load gives %d ranks, want %d", second.ranks, after);
+            if (second.ranks != after) wrong(text("load gives %d ranks, want %d", second.ranks, after));
             for (int i = stop; i < kSteps; i++) second.train();
             for (int i = early; i < kSteps; i++) other.train();
             for (int i = 0; i < 4; i++)
                 for (const auto& [trainer, ranks, step] : {std::tuple(&second, before, stop), {&other, 4, early}})
                     if (trainer->w[i] != whole.w[i])
-                        wrong("%s stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g",
-                              counted(ranks, "rank").c_str(), step, trainer->ranks, i, double(trainer->w[i]),
-                              double(whole.w[i]));
+                        wrong(text("%s stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g",
+                                   counted(ranks, "rank").c_str(), step, trainer->ranks, i, trainer->w[i], whole.w[i]));
         }
     // Weights, averages and the step are 13; `random` may be computed from the step.
-    if (const size_t n = save(whole).size(); n < 13) wrong("saved: %zu of the trainer's 14 numbers", n);
+    if (const size_t n = save(whole).size(); n < 13) wrong("saved: " + to_string(n) + " of the trainer's 14 numbers");
 }
 
 // Which operation must come before which: a set of pairs, with all that follows from it.
@@ -531,11 +519,11 @@ static Order with_streams(Order order) {
     return order;
 }
 
-// What each operation needs, in the order of a step.
-static const vector<std::pair<string, vector<string>>> needed = {
-    {"reduce2", {"backward2"}}, {"reduce1", {"backward1"}}, {"reduce0", {"backward0"}},
-    {"update", {"reduce2", "reduce1", "reduce0"}}, {"gather0", {"update"}}, {"gather1", {"update"}},
-    {"gather2", {"update"}}, {"forward0", {"gather0"}}, {"forward1", {"gather1"}}, {"forward2", {"gather2"}}};
+// What each operation needs, in the order of a step: first the one that has to be complete.
+static const vector<std::pair<string, string>> needed = {
+    {"backward2", "reduce2"}, {"backward1", "reduce1"}, {"backward0", "reduce0"}, {"reduce2", "update"},
+    {"reduce1", "update"}, {"reduce0", "update"}, {"update", "gather0"}, {"update", "gather1"}, {"update", "gather2"},
+    {"gather0", "forward0"}, {"gather1", "forward1"}, {"gather2", "forward2"}};
 
 // Returns what has run of each stream when `name` may begin: "compute: backward2; comm: nothing".
 static string run_before(const string& name, const Order& given) {
@@ -550,29 +538,26 @@ static string run_before(const string& name, const Order& given) {
 }
 
 static void check_race() {
-    Order needs, given;
-    for (const auto& [name, befores] : needed)
-        for (const string& before : befores) needs.insert({before, name});
-    needs = with_streams(needs);
+    const Order needs = with_streams({needed.begin(), needed.end()});
+    Order given;
     const string begin = streams[0][0];                 // everything is behind it
     for (const Wait& wait : waits()) {
         for (const char* name : {wait.operation, wait.waits_for})
-            if (name != begin && !needs.contains({begin, name})) wrong("%s: there is no such operation", name);
+            if (name != begin && !needs.contains({begin, name})) wrong(name + string(": there is no such operation"));
         given.insert({wait.waits_for, wait.operation});
     }
     given = with_streams(given);
     for (const auto& stream : streams)
         for (const string& name : stream)
-            if (given.contains({name, name}))
-                wrong("%s waits for itself, through others: the step never ends", name.c_str());
-    for (const auto& [name, befores] : needed)
-        for (const string& before : befores)
-            if (!given.contains({before, name}))
-                wrong("%s may begin when these have run: %s. It reads what is not there yet", name.c_str(),
-                      run_before(name, given).c_str());
+            if (given.contains({name, name})) wrong(name + " waits for itself, through others: the step never ends");
+    for (const auto& [before, name] : needed)
+        if (!given.contains({before, name}))
+            wrong(name + " may begin when these have run: " + run_before(name, given) +
+                  ". It reads what is not there yet");
     for (const Wait& wait : waits())
         if (!needs.contains({wait.waits_for, wait.operation}))
-            wrong("nothing begins too early, but %s waits for %s without a reason", wait.operation, wait.waits_for);
+            wrong(text("nothing begins too early, but %s waits for %s without a reason", wait.operation,
+                       wait.waits_for));
 }
 
 // An exercise, its check, what that compares, whether bits are asked for, and the functions; null where one is missing.

@@ -15,6 +15,5 @@
 #include "exercises.h"
 
 float clip_factor(const float* grads, int n, float limit) {
-    (void)grads, (void)n, (void)limit;
     not_written();
 }

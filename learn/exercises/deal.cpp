@@ -11,6 +11,5 @@
 #include "exercises.h"
 
 std::vector<int> samples_of(int step, int rank, int ranks, int replicas, int batch) {
-    (void)step, (void)rank, (void)ranks, (void)replicas, (void)batch;
     not_written();
 }

@@ -11,6 +11,5 @@
 #include "exercises.h"
 
 float dot(const float* a, const float* b, int n) {
-    (void)a, (void)b, (void)n;
     not_written();
 }

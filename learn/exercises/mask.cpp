@@ -16,6 +16,5 @@
 #include "exercises.h"
 
 void attend(float* out, const float* q, const float* k, const float* v, const int* document, int T, int D) {
-    (void)out, (void)q, (void)k, (void)v, (void)document, (void)T, (void)D;
     not_written();
 }

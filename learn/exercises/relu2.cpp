@@ -8,11 +8,9 @@
 #include "exercises.h"
 
 void relu2_forward(float* out, const float* x, int n) {
-    (void)out, (void)x, (void)n;
     not_written();
 }
 
 void relu2_backward(float* dx, const float* dout, const float* x, int n) {
-    (void)dx, (void)dout, (void)x, (void)n;
     not_written();
 }

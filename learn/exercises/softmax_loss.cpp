@@ -16,6 +16,5 @@
 #include "exercises.h"
 
 void softmax_loss(float* losses, float* dlogits, const float* logits, const int* targets, int N, int V) {
-    (void)losses, (void)dlogits, (void)logits, (void)targets, (void)N, (void)V;
     not_written();
 }

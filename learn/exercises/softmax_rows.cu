@@ -13,6 +13,5 @@
 #include "exercises_cuda.h"
 
 void softmax_rows(float* out, const float* x, int N, int C) {
-    (void)out, (void)x, (void)N, (void)C;
     not_written();
 }

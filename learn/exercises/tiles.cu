@@ -14,6 +14,5 @@
 #include "exercises_cuda.h"
 
 void product(float* out, const float* a, const float* b, int M, int N, int K) {
-    (void)out, (void)a, (void)b, (void)M, (void)N, (void)K;
     not_written();
 }

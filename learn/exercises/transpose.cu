@@ -13,6 +13,5 @@
 #include "exercises_cuda.h"
 
 void transpose(float* out, const float* in, int rows, int cols) {
-    (void)out, (void)in, (void)rows, (void)cols;
     not_written();
 }

@@ -11,6 +11,5 @@
 #include "exercises.h"
 
 void tree_sum(float* sum, const std::vector<const float*>& replicas, int n) {
-    (void)sum, (void)replicas, (void)n;
     not_written();
 }
