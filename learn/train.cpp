@@ -269,7 +269,7 @@ static void init_weights(Out weights) {
     for (size_t t = 0; t < tensors.size(); t++)
         for (size_t i = 0; i < tensors[t].file_rows * tensors[t].cols; i++) {
             const Random4 r = random4(kInit, uint32_t(t), 0, i / 4);
-            const size_t pair = i % 4 / 2 * 2;
+            const size_t pair = i % 4 / 2 * 2;          // 0 or 2: where the two begin that i is made of
             const double radius = std::sqrt(-2.0 * log_(1.0 - double(uniform(r.v[pair]))));
             const double angle = 2.0 * M_PI * double(uniform(r.v[pair + 1])), std = double(tensors[t].std);
             const float normal = float(std * radius * sin_(angle, i % 2 == 0 ? 1 : 0));         // 1: the cosine
@@ -715,10 +715,10 @@ static size_t sample_token(In logits, size_t position, size_t step) {
     return order[i];
 }
 
-// Prints the prompt and continues it. Each token joins the text, which the next one is predicted from. Here all of the
-// text passes through the model for each new token. train_gpt computes the new token's rows only, and keeps the keys
-// and values of the others in what is called a KV cache. So it has fewer rows, and kFewRows may give its logits other
-// last bits. When the context is full its older half is dropped.
+// Prints the prompt and continues it: each token joins the text, from which the next one is predicted. Here the whole
+// text passes through the model for each new token. train_gpt computes only the new token's row, and keeps the keys and
+// values of the earlier ones; that is called a KV cache. Its products then have few rows (kFewRows), so that its logits
+// may differ from these in their last bits. When the context is full its older half is dropped.
 static void print_sample(Model& m, In weights, size_t step) {
     Array logits(Vp);
     vector<size_t> text;
@@ -752,7 +752,7 @@ static void save(const string& path, In weights) {
         numbers.append(reinterpret_cast<const char*>(turned.data()), turned.size() * sizeof(float));
     }
     header += "}";
-    header.resize((8 + header.size() + 63) / 64 * 64 - 8, ' ');
+    header.resize((8 + header.size() + 63) / 64 * 64 - 8, ' ');         // the numbers begin at a multiple of 64
     const uint64_t length = header.size();
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(&length), sizeof length) << header << numbers;
@@ -848,7 +848,7 @@ static double log_(double x) {
     for (int k = 21; k >= 3; k -= 2) tail = 2. / k + z * tail;
     return n * kLn2High + (2 * s + (s * z * tail + n * kLn2Low));
 }
-static float log_(float x) { return float(log_(double(x))) + (x - x); }
+static float log_(float x) { return float(log_(double(x))) + (x - x); }         // x - x: 0, or NaN if x is not finite
 
 // x = n ln 2 + r: e^x = 2^n e^r.
 static double exp_(double x) {
