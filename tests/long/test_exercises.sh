@@ -57,6 +57,9 @@ float dot(const float* a, const float* b, size_t n) { return n ? a[0] * b[0] : 0
 expect "a function with other parameters" 4 'not defined in this file' learn/check dot "$tmp/other.cpp"
 echo '#include "exercises.h"
 float dot(const float*, const float*, int) { return *static_cast<volatile float*>(nullptr); }' >"$tmp/crash.cpp"
+echo '#include "exercises.h"
+float dot(const float*, const float*, int) { exit(0); }' >"$tmp/exit.cpp"
+expect "a file that ends the program" 2 '^WRONG: it ends the program' learn/check dot "$tmp/exit.cpp"
 expect "a file that crashes" 2 '^WRONG: it was ended by signal 11' learn/check dot "$tmp/crash.cpp"
 
 # NAME|what is in the answer|what stands there instead|exit code: 0 right, 1 another order, 2 wrong|what is said of it
@@ -155,6 +158,7 @@ clip|float sum = 0|double sum = 0|1
 tree|i < n|i < n - 1|2|number 1099
 tree|if (replicas.size() == 1)|if (replicas.size() <= 2)|2
 tree|sum\[i\] += other|sum[i] -= other|2
+tree|sum\[i\] += other\[i\]|sum[i] += std::isnan(other[i]) ? 0 : other[i]|2|number 5
 tree|sum\[i\] += other\[i\]|const_cast<float*>(replicas[0])[i] += other[i], sum[i] += other[i]|2|an input is changed
 tree|i < n|i < std::min(n, 1000)|2|number 1000
 tree|replicas.size() / 2|(replicas.size() > 32 ? 32 : replicas.size() / 2)|2|near, but not the same
