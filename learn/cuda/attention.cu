@@ -1,22 +1,14 @@
-// attention.cu -- the ladder of causal attention: for each position t, out = sum over u <= t of p(t,u) v(u).
-//
-// p(t,u) are the probabilities e^(q(t) . k(u) / sqrt(D)) / total.
+// attention.cu -- the ladder of causal attention: for each position t, out = sum over u <= t of p(t,u) v(u), where
+// p(t,u) are the probabilities e^(q(t) . k(u) / sqrt(D)) / total; and of its gradient.
 //
 // The T x T matrix of scores is the whole difficulty: for 1,024 positions and 12 heads it is 25 MB for each text, and
 // q, k, v and out together are 6 MB. The ladder is about never writing it down.
 #include "ladder.h"
+#include "warp.h"
 
 constexpr int H = SMALL ? 2 : 48, T = SMALL ? 256 : 1024, D = 64;       // heads, positions, channels of a head
 // Scores are multiplied by 1 / sqrt(D), and by log2(e): e^x is 2^(x log2(e)), and a GPU has an instruction for 2^x.
-constexpr float kScale = 0.125f * 1.44269504f;
-__device__ float warp_sum(float x) {
-    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
-__device__ float warp_max(float x) {
-    for (int distance = 16; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
+constexpr float kRoot = 0.125f, kScale = kRoot * 1.44269504f;           // kRoot is 1 / sqrt(D)
 
 // Rung 1: three kernels, as the formula says: all scores, a softmax of each row, and the sum over values. The scores
 // travel through memory four times. Scores of the future, u > t, are computed and thrown away.
@@ -47,16 +39,16 @@ __global__ void sum_of_values(float* out, const float* p, const float* v) {
 // of values. When a larger score comes, total and sum are multiplied by 2^(old - new): they are then what they would
 // have been with the new one from the start. That is the online softmax (Milakov and Gimelshein 2018), and nothing of
 // size T x T is left. But each position reads all keys and values before it again.
+__device__ float2 two(const float* x, int row) {        // the thread's two channels of a row
+    return reinterpret_cast<const float2*>(x + row * D)[threadIdx.x % 32];
+}
 __global__ void online_softmax(float* out, const float* q, const float* k, const float* v) {
     const int t = blockIdx.x * blockDim.y + threadIdx.y, h = blockIdx.y, lane = threadIdx.x;
-    const auto two = [&](const float* x, int row) {     // the lane's two channels
-        return reinterpret_cast<const float2*>(x + (h * T + row) * D)[lane];
-    };
-    const float2 own = two(q, t);
+    const float2 own = two(q, h * T + t);
     float largest = -INFINITY, total = 0;
     float2 sum = {0, 0};
     for (int u = 0; u <= t; u++) {
-        const float2 key = two(k, u), value = two(v, u);
+        const float2 key = two(k, h * T + u), value = two(v, h * T + u);
         const float score = warp_sum(own.x * key.x + own.y * key.y) * kScale, before = largest;
         largest = fmaxf(largest, score);
         const float keep = exp2f(before - largest), p = exp2f(score - largest);
@@ -69,15 +61,8 @@ __global__ void online_softmax(float* out, const float* q, const float* k, const
 // Rung 3: tiles, for tensor cores (FlashAttention-2, Dao 2023). A block has 64 positions and goes through the keys 64
 // at a time, which come into shared memory once for all 64. A warp has 16 positions: their 16 x 64 scores are results
 // of mma, lie in its registers, become probabilities there and are the left operand of the product with the values.
-// ldmatrix and mma are those of matmul.cu; with .trans each matrix of 8 x 8 comes transposed.
-#define LDMATRIX(trans, r, row) \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0,%1,%2,%3}, [%4];" \
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(unsigned(__cvta_generic_to_shared(row))))
-__device__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+// ldmatrix is used as in rung 5 of matmul.cu. The right operand of the product with the values is the transpose of v,
+// whose squares ldmatrix_transposed hands out transposed.
 __device__ unsigned packed(float low, float high) {
     const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const unsigned*>(&two);
@@ -87,21 +72,21 @@ __device__ void load(Tile& to, const bf16* from) {      // 64 rows of D
     for (int i = threadIdx.x; i < 64 * D / 8; i += 128)
         *reinterpret_cast<uint4*>(&to[i / 8][i % 8 * 8]) = reinterpret_cast<const uint4*>(from)[i];
 }
-// scores (16,64) = the warp's rows of q times the transpose of the keys
-__device__ void products(float (&s)[8][4], const Tile& q, const Tile& k, int row, int lane) {
+// Computes s (16,64) = the 16 rows of x from `row` on, times the transpose of y.
+__device__ void products(float (&s)[8][4], const Tile& x, const Tile& y, int row, int lane) {
     #pragma unroll
     for (int d = 0; d < D; d += 16) {
         unsigned a[4], b[4];
-        LDMATRIX("", a, &q[row + lane % 16][d + lane / 16 * 8]);
+        ldmatrix(a, &x[row + lane % 16][d + lane / 16 * 8]);
         #pragma unroll
         for (int u = 0; u < 64; u += 16) {
-            LDMATRIX("", b, &k[u + lane % 8 + lane / 16 * 8][d + lane / 8 % 2 * 8]);
-            mma(s[u / 8], a, b[0], b[1]);
-            mma(s[u / 8 + 1], a, b[2], b[3]);
+            ldmatrix(b, &y[u + lane % 16][d + lane / 16 * 8]);
+            mma(s[u / 8], a, b[0], b[2]);
+            mma(s[u / 8 + 1], a, b[1], b[3]);
         }
     }
 }
-// sum (16,D) += p (16,64) times the values
+// Computes sum (16,D) += p (16,64) times v, for example the values.
 __device__ void add_values(float (&sum)[8][4], const float (&p)[8][4], const Tile& v, int lane) {
     #pragma unroll
     for (int u = 0; u < 64; u += 16) {                  // a result of mma is laid out as its left operand
@@ -110,18 +95,11 @@ __device__ void add_values(float (&sum)[8][4], const float (&p)[8][4], const Til
         #pragma unroll
         for (int d = 0; d < D; d += 16) {
             unsigned b[4];
-            LDMATRIX(".trans", b, &v[u + lane % 16][d + lane / 16 * 8]);
+            ldmatrix_transposed(b, &v[u + lane % 16][d + lane / 16 * 8]);
             mma(sum[d / 8], a, b[0], b[1]);
             mma(sum[d / 8 + 1], a, b[2], b[3]);
         }
     }
-}
-__device__ float quad(float x, bool is_max) {           // over the four lanes that have a row
-    for (int distance = 1; distance < 4; distance *= 2) {
-        const float other = __shfl_xor_sync(~0u, x, distance);
-        x = is_max ? fmaxf(x, other) : x + other;
-    }
-    return x;
 }
 __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
     __shared__ Tile qs, ks, vs;
@@ -133,75 +111,182 @@ __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
         load(ks, k + (h * T + u0) * D);
         load(vs, v + (h * T + u0) * D);
         __syncthreads();
-        float s[8][4] = {};
+        float s[8][4] = {}, keep[2] = {largest[0], largest[1]};
         products(s, qs, ks, row, lane);
         #pragma unroll
+        for (int e = 0; e < 32; e++) {
+            const int t = t0 + row + lane / 4 + e % 4 / 2 * 8, u = u0 + e / 4 * 8 + lane % 4 * 2 + e % 2;
+            s[e / 4][e % 4] = u <= t ? s[e / 4][e % 4] * kScale : -INFINITY;
+            largest[e % 4 / 2] = fmaxf(largest[e % 4 / 2], s[e / 4][e % 4]);
+        }
+        #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int t = t0 + row + lane / 4 + half * 8;
-            float most = largest[half], added = 0;
-            #pragma unroll
-            for (int j = 0; j < 16; j++) {
-                float& score = s[j / 2][half * 2 + j % 2];
-                score = u0 + j / 2 * 8 + lane % 4 * 2 + j % 2 <= t ? score * kScale : -INFINITY;
-                most = fmaxf(most, score);
-            }
-            most = quad(most, true);
-            const float keep = exp2f(largest[half] - most);
-            #pragma unroll
-            for (int j = 0; j < 16; j++) {
-                float& score = s[j / 2][half * 2 + j % 2];
-                added += score = exp2f(score - most);
-                sum[j / 2][half * 2 + j % 2] *= keep;
-            }
-            total[half] = total[half] * keep + quad(added, false);
-            largest[half] = most;
+            largest[half] = warp_max<4>(largest[half]); // over the four threads that have the row
+            keep[half] = exp2f(keep[half] - largest[half]);
+            total[half] *= keep[half];
+        }
+        #pragma unroll
+        for (int e = 0; e < 32; e++) {
+            s[e / 4][e % 4] = exp2f(s[e / 4][e % 4] - largest[e % 4 / 2]);
+            total[e % 4 / 2] += s[e / 4][e % 4];        // of the thread's own keys
+            sum[e / 4][e % 4] *= keep[e % 4 / 2];
         }
         add_values(sum, s, vs, lane);
     }
+    for (float& x : total) x = warp_sum<4>(x);
     for (int j = 0; j < 8; j++)
-        for (int half = 0; half < 2; half++)
-            *reinterpret_cast<float2*>(out + (h * T + t0 + row + lane / 4 + half * 8) * D + j * 8 + lane % 4 * 2) =
-                {sum[j][half * 2] / total[half], sum[j][half * 2 + 1] / total[half]};
+        store(out + (h * T + t0 + row) * D + j * 8, D, sum[j], 1 / total[0], 1 / total[1]);
 }
 
-// The same in plain loops.
-static Floats plain(const Floats& q, const Floats& k, const Floats& v) {
-    Floats out(q.size());
-    for (int row = 0; row < H * T; row++) {
-        std::vector<double> sum(D);
-        double total = 0;
-        for (int u = row / T * T; u <= row; u++) {
-            double score = 0;
-            for (int d = 0; d < D; d++) score += double(q[row * D + d]) * double(k[u * D + d]);
-            const double p = exp2(score * double(kScale));
-            total += p;
-            for (int d = 0; d < D; d++) sum[d] += p * double(v[u * D + d]);
-        }
-        for (int d = 0; d < D; d++) out[row * D + d] = float(sum[d] / total);
+// ---- backward: dq, dk and dv, from q, k, v, dout, and from what forward has kept
+//
+// Forward keeps out and, for each position, lse(t) = log2 of its total (largest + log2(total) in rungs 2 and 3). Sums
+// are over all pairs u <= t, and score = kScale q(t) . k(u):
+//
+//     p(t,u) = 2^(score - lse(t))                         dv(u) = sum over t of p(t,u) dout(t)
+//     dp(t,u) = dout(t) . v(u)                            dk(u) = sum over t of ds(t,u) q(t) / sqrt(D)
+//     ds(t,u) = p(t,u) (dp(t,u) - delta(t))               dq(t) = sum over u of ds(t,u) k(u) / sqrt(D)
+//     delta(t) = dout(t) . out(t)
+//
+// p is computed again from lse: to read a T x T matrix would take longer than one more product. The derivative of a
+// softmax subtracts from dp its mean under p, sum over u of p(t,u) dp(t,u). Since dp(t,u) is dout(t) . v(u), and the
+// mean of v(u) under p is out(t), that mean is dout(t) . out(t), and no pass over the keys is needed for it.
+
+// Rung 4: a warp for each query goes through its keys, as in rung 2. It keeps dq in registers. A key's dk and dv get
+// terms from many queries, and each warp adds its terms to them in memory, in the order in which warps come: the last
+// bits differ from run to run. For each pair a warp reads 8 D bytes of k and v, and asks for 16 D of dk and dv, because
+// one atomicAdd uses half of each sector.
+struct Given { const float *q, *k, *v, *dout, *out, *lse; };
+__global__ void backward_by_atomics(float* dq, float* dk, float* dv, Given g) {
+    const int t = blockIdx.x * blockDim.y + threadIdx.y, h = blockIdx.y, row = h * T + t;
+    const float2 q = two(g.q, row), dout = two(g.dout, row), out = two(g.out, row);
+    const float lse = g.lse[row], delta = warp_sum(dout.x * out.x + dout.y * out.y);
+    float2 sum = {0, 0};
+    for (int u = 0; u <= t; u++) {
+        const float2 k = two(g.k, h * T + u), v = two(g.v, h * T + u);
+        const float p = exp2f(warp_sum(q.x * k.x + q.y * k.y) * kScale - lse);
+        const float ds = p * (warp_sum(dout.x * v.x + dout.y * v.y) - delta) * kRoot;
+        const int at = (h * T + u) * D + threadIdx.x * 2;
+        atomicAdd(dv + at, p * dout.x);
+        atomicAdd(dv + at + 1, p * dout.y);
+        atomicAdd(dk + at, ds * q.x);
+        atomicAdd(dk + at + 1, ds * q.y);
+        sum = {sum.x + ds * k.x, sum.y + ds * k.y};
     }
-    return out;
+    reinterpret_cast<float2*>(dq + row * D)[threadIdx.x] = sum;
+}
+
+// Rung 5: two kernels of tiles, for tensor cores. In the first a block owns 64 queries and goes through the keys, as in
+// rung 3; its warps keep dq in registers. In the second a block owns 64 keys and goes through the queries that see
+// them; its warps keep dk and dv. Each sum is one thread's, which adds in a fixed order, without atomics, so the bits
+// are always the same. The price is that scores and dp are computed twice, which makes 7 products and not 5.
+//
+// Both kernels are one text. A block's own rows are x = q and y = dout, or x = k and y = v; others are the other two.
+// Scores are products of x and x, and dp of y and y: they have a row for each own row, a column for each of the others.
+__global__ void deltas(float* delta, const bf16* dout, const float* out) {      // a warp for each position
+    const int row = blockIdx.x * blockDim.y + threadIdx.y, at = row * D + threadIdx.x;
+    const float sum = warp_sum(float(dout[at]) * out[at] + float(dout[at + 32]) * out[at + 32]);
+    if (threadIdx.x == 0) delta[row] = sum;
+}
+struct Rows { const bf16 *x, *y; };
+template <bool kKeys>
+__global__ void backward_by_tiles(float* dx, float* dy, Rows own, Rows other, const float* lse, const float* delta) {
+    __shared__ Tile own_x, own_y, x, y;
+    const int begin = blockIdx.x * 64, head = blockIdx.y * T, lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
+    float x_sum[8][4] = {}, y_sum[8][4] = {};
+    load(own_x, own.x + (head + begin) * D);
+    load(own_y, own.y + (head + begin) * D);
+    for (int i = kKeys ? begin : 0; i < (kKeys ? T : begin + 64); i += 64) {    // all tiles that have pairs u <= t
+        __syncthreads();                                // all are done with the tiles before
+        load(x, other.x + (head + i) * D);
+        load(y, other.y + (head + i) * D);
+        __syncthreads();
+        float p[8][4] = {}, ds[8][4] = {};              // scores and dp at first
+        products(p, own_x, x, row, lane);
+        products(ds, own_y, y, row, lane);
+        #pragma unroll
+        for (int e = 0; e < 32; e++) {
+            const int mine = begin + row + lane / 4 + e % 4 / 2 * 8, others = i + e / 4 * 8 + lane % 4 * 2 + e % 2;
+            const int t = kKeys ? others : mine, u = kKeys ? mine : others;
+            float& prob = p[e / 4][e % 4];
+            prob = u <= t ? exp2f(prob * kScale - lse[head + t]) : 0;
+            ds[e / 4][e % 4] = prob * (ds[e / 4][e % 4] - delta[head + t]);
+        }
+        add_values(x_sum, ds, x, lane);
+        if (kKeys) add_values(y_sum, p, y, lane);
+    }
+    for (int j = 0; j < 8; j++) {
+        store(dx + (head + begin + row) * D + j * 8, D, x_sum[j], kRoot, kRoot);
+        if (kKeys) store(dy + (head + begin + row) * D + j * 8, D, y_sum[j]);
+    }
+}
+
+// The same in plain loops: out and lse; then dq, dk and dv. The mean of dp is computed as it is defined.
+struct Plain { Floats out, gradient, lse; };
+static Plain plain(const Floats& q, const Floats& k, const Floats& v, const Floats& dout) {
+    constexpr int n = H * T * D;
+    std::vector<double> sums(4 * n + H * T), p(H * T), dp(H * T);       // out, dq, dk, dv, lse; p and dp of a row t
+    const auto dot = [](const Floats& x, int i, const Floats& y, int j) {
+        return std::inner_product(&x[i * D], &x[i * D] + D, &y[j * D], 0.0);    // products of two bf16 are exact
+    };
+    for (int t = 0; t < H * T; t++) {                           // rows of all heads; this one's begin at first
+        const int first = t / T * T;
+        double total = 0, mean = 0;
+        for (int u = first; u <= t; u++) total += p[u] = exp2(dot(q, t, k, u) * double(kScale));
+        for (int u = first; u <= t; u++) {
+            p[u] /= total;
+            dp[u] = dot(dout, t, v, u);
+            mean += p[u] * dp[u];
+        }
+        for (int i = first * D; i < (t + 1) * D; i++) {
+            const int u = i / D, of_t = t * D + i % D;
+            const double ds = p[u] * (dp[u] - mean) * double(kRoot);
+            sums[of_t] += p[u] * double(v[i]);
+            sums[n + of_t] += ds * double(k[i]);
+            sums[2 * n + i] += ds * double(q[of_t]);
+            sums[3 * n + i] += p[u] * double(dout[of_t]);
+        }
+        sums[4 * n + t] = log2(total);
+    }
+    const auto at = sums.begin();
+    return {Floats(at, at + n), Floats(at + n, at + 4 * n), Floats(at + 4 * n, sums.end())};
 }
 
 int main() {
     constexpr int n = H * T * D;
-    const auto q = numbers<bf16>(n, 1), k = numbers<bf16>(n, 2), v = numbers<bf16>(n, 3);
-    const Floats q32(q.begin(), q.end()), k32(k.begin(), k.end()), v32(v.begin(), v.end());
-    const Array<bf16> Q = q, K = k, V = v;
-    const Array<float> Q32 = q32, K32 = k32, V32 = v32;
+    const dim3 warps(T / 4, H), four(32, 4), tile(T / 64, H);               // four warps in a block; 64 rows in a tile
+    const auto q = numbers<bf16>(n, 1), k = numbers<bf16>(n, 2), v = numbers<bf16>(n, 3), dout = numbers<bf16>(n, 4);
+    const auto wide = [](const auto& x) { return Floats(x.begin(), x.end()); };
+    const Array<bf16> Q = q, K = k, V = v, Dout = dout;
+    const Array<float> Q32 = wide(q), K32 = wide(k), V32 = wide(v), Dout32 = wide(dout);
+    const auto [want, want_gradient, lse] = plain(wide(q), wide(k), wide(v), wide(dout));
     Array<float> out(n, "out", D), scores(H * T * T);
-    const Floats want = plain(q32, k32, v32);
     Ladder ladder("attention", 4.0 * n * sizeof(float), 2.0 * H * T * T * D, n);     // half of 4 H T T D: causal
     ladder.climb("the matrix of scores", out, want, 1e-5, [&] {
         all_scores<<<dim3(T / 128, T, H), 128>>>(scores, Q32, K32);
-        softmax<<<H * T / 4, dim3(32, 4)>>>(scores);
+        softmax<<<H * T / 4, four>>>(scores);
         sum_of_values<<<dim3(T, H), D>>>(out, scores, V32);
     });
-    out.fill(0xff);
-    ladder.climb("the online softmax", out, want, 1e-5, [&] {
-        online_softmax<<<dim3(T / 4, H), dim3(32, 4)>>>(out, Q32, K32, V32);
-    });
-    out.fill(0xff);
+    ladder.climb("the online softmax", out, want, 1e-5, [&] { online_softmax<<<warps, four>>>(out, Q32, K32, V32); });
     ladder.bytes = 3.0 * n * sizeof(bf16) + n * sizeof(float);
-    ladder.climb("tiles, mma.sync, bf16", out, want, 1e-2, [&] { tiles<<<dim3(T / 64, H), 128>>>(out, Q, K, V); });
-    return ladder.result();
+    ladder.climb("tiles, mma.sync, bf16", out, want, 1e-2, [&] { tiles<<<tile, 128>>>(out, Q, K, V); });
+    Ladder back("attention, backward", 8.0 * n * sizeof(float), 5.0 * H * T * T * D, 3 * n);
+    const Array<float> Out = want, Lse = lse;
+    Array<float> delta(H * T), gradient(3 * n, "dq, dk, dv", D);
+    float *const dq = gradient, *const dk = dq + n, *const dv = dk + n;
+    const auto climb = [&](const char* name, double tolerance, const auto& run) {
+        back.climb(name, gradient, want_gradient, tolerance, run);
+        printf("    dv[0] in bits %a\n", double(gradient.values()[2 * n]));
+    };
+    climb("a warp a query, atomics", 1e-5, [&] {
+        gradient.fill(0);
+        backward_by_atomics<<<warps, four>>>(dq, dk, dv, {Q32, K32, V32, Dout32, Out, Lse});
+    });
+    back.bytes = 4.0 * n * sizeof(bf16) + 4.0 * n * sizeof(float);
+    climb("tiles in a fixed order, bf16", 5e-3, [&] {
+        deltas<<<H * T / 4, four>>>(delta, Dout, Out);
+        backward_by_tiles<false><<<tile, 128>>>(dq, nullptr, {Q, Dout}, {K, V}, Lse, delta);
+        backward_by_tiles<true><<<tile, 128>>>(dk, dv, {K, V}, {Q, Dout}, Lse, delta);
+    });
+    return Ladder::result();
 }

@@ -1,19 +1,16 @@
 // ladder.h -- what all ladders share: memory, the comparison with plain loops, and what is said of each rung.
 //
-//     learn/ladder layernorm
-//
-// A ladder is one operation, written again and again. Each rung is a kernel with one idea more than the rung before. A
-// rung's result is compared with plain loops; in brackets stands its largest error, as a part of the largest number.
-// On a GPU a rung's time follows. On the software GPU of this repository's tests counters follow: time says which rung
-// is fast, and counters say why.
+// A ladder is one operation, written again and again. `learn/ladder layernorm` climbs one. Each rung is a kernel with
+// one idea more than the rung before. Its result is compared with plain loops; in brackets stands its largest error, as
+// a part of the largest number. On a GPU a rung's time follows. On the software GPU of this repository's tests counters
+// follow: time says which rung is fast, and counters say why.
 //
 //     bytes      the sectors of 32 bytes that warps ask for, as a multiple of the bytes that the operation has to move
 //                at least. 8 means that an eighth of each sector is used, or that everything is read 8 times. It is as
 //                if there was no L1 cache, which answers a part of them on a GPU. Local memory counts, too.
 //     issued     instructions that warps execute, for each element of the result
 //     shared     turns at shared memory, as a multiple of the fewest possible. It has 32 banks of 4 bytes: word i is in
-//                bank i % 32, and a bank serves one word a turn. More than 1 are bank conflicts; accesses by TMA and
-//                wgmma are not counted.
+//                bank i % 32, which serves one word a turn. More than 1 are bank conflicts. TMA and wgmma do not count.
 //     bound      of a multiprocessor's units the one with most to do, and its cycles for each element of the result. A
 //                cycle has 4 instructions, 64 bytes from the L2 cache, one turn at shared memory, half a warp's special
 //                function (exp, a root), 4,096 flops of tensor cores. A rung takes at least that, and at least what
@@ -25,8 +22,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -56,7 +53,7 @@ template <class X> struct Array {
     const char* name;                                   // for messages
     explicit Array(size_t n, const char* name = "out", size_t columns = 1) : n(n), columns(columns), name(name) {
         check(cudaMalloc(reinterpret_cast<void**>(&at), n * sizeof(X)));
-        fill(0xff);                                     // NaN, so that what a kernel forgets to write is seen
+        fill(0xff);                                     // NaN
     }
     Array(const std::vector<X>& from) : Array(from.size()) {
         check(cudaMemcpy(at, from.data(), n * sizeof(X), cudaMemcpyHostToDevice));
@@ -64,7 +61,7 @@ template <class X> struct Array {
     Array(const Array&) = delete;
     ~Array() { cudaFree(at); }
     operator X*() const { return at; }
-    void fill(int byte) { check(cudaMemsetAsync(at, byte, n * sizeof(X), nullptr)); }
+    void fill(int byte) const { check(cudaMemsetAsync(at, byte, n * sizeof(X), nullptr)); }
     std::vector<X> values() const {
         std::vector<X> to(n);
         check(cudaMemcpy(to.data(), at, n * sizeof(X), cudaMemcpyDeviceToHost));
@@ -87,7 +84,7 @@ constexpr double kMemoryBytes = 3.35e12 / 1.98e9 / 132;  // an H100's, for a cyc
 struct Ladder {
     double bytes, flops, elements;                      // what the operation has to move, to multiply and to make
     std::string file = {};                              // of the software GPU's counters
-    int rung = 0, wrong = 0;
+    static inline int rung = 0, wrong = 0;              // of all parts of a ladder
     Ladder(const char* name, double bytes, double flops, double elements)
         : bytes(bytes), flops(flops), elements(elements) {
         if (bytes > 0)
@@ -118,8 +115,8 @@ struct Ladder {
         return std::pair(worst / largest, std::string(bad.empty() ? "" : text));
     }
     // Runs a rung and compares what it leaves in `out` with `want`. tolerance: of the largest number of `want`.
-    template <class X> void climb(const char* name, const Array<X>& out, const Floats& want,
-                                  double tolerance, const std::function<void()>& run) {
+    void climb(const char* name, const Array<float>& out, const Floats& want, double tolerance, const auto& run) {
+        out.fill(0xff);                                 // NaN, so that what a kernel forgets to write is seen
         if (soft_gpu_section) soft_gpu_section(name, UINT64_MAX, bytes, flops, elements);
         run();
         check(cudaGetLastError());
@@ -130,7 +127,7 @@ struct Ladder {
         fflush(stdout);
     }
     // Returns a rung's time, the median of 20, and the rates that follow from it.
-    std::string time_of(const std::function<void()>& run) const {
+    std::string time_of(const auto& run) const {
         Floats all(20);
         cudaEvent_t begin, end;
         for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreateWithFlags(event, 0));
@@ -172,5 +169,5 @@ struct Ladder {
                  n["issued"] / elements, shared, unit.second, unit.first / elements);
         return text;
     }
-    int result() const { return wrong > 0; }
+    static int result() { return wrong > 0; }
 };

@@ -1,6 +1,5 @@
-// matmul.cu -- the ladder of a matrix product: out (M,N) = a (M,K) times the transpose of b (N,K).
-//
-// A linear layer has this form: a are activations, b is the weight.
+// matmul.cu -- the ladder of a matrix product: out (M,N) = a (M,K) times the transpose of b (N,K). A linear layer has
+// this form: a are activations, b is the weight.
 //
 // Each number of a is needed N times and each of b M times. The ladder is about where it is fetched from each time: the
 // L2 cache, the shared memory of a multiprocessor, or a register, each with more bytes a cycle than the one before.
@@ -8,6 +7,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include "ladder.h"
+#include "warp.h"
 
 constexpr int M = SMALL ? 256 : 2048, N = M, K = SMALL ? 256 : 1024;
 
@@ -65,78 +65,89 @@ __global__ void register_tiles(float* out, const float* a, const float* b) {
 }
 
 // ---- tensor cores: mma.sync, sm_80 and later
-
-__device__ unsigned address(const void* shared) { return unsigned(__cvta_generic_to_shared(shared)); }
-// Reads four matrices of 8 x 8 bf16 from shared memory: threads 8i to 8i + 7 give the rows of matrix i. Of each, thread
-// t gets the two numbers of row t / 4 at column t % 4 * 2, packed into one register.
-__device__ void ldmatrix(unsigned (&r)[4], const void* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address(row)) : "memory");
-}
-// d (16,8) += a (16,16) times the transpose of b (8,16), by a whole warp: each thread holds a part of the matrices.
-// Thread t has the results of row t / 4 and of row t / 4 + 8, at columns t % 4 * 2 and the next.
-__device__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-constexpr int kTile = 64, kStep = 32, kRow = kStep + 8; // a block's tile; k of a step; 16 bytes of padding
-using Tile = bf16[kTile][kRow];
-
-// Multiplies a step's tiles: the warp's 32 x 32 results are 2 x 4 of the tensor core's.
 //
-// The four matrices of an ldmatrix are the quarters of 16 x 16 numbers, in the order of the threads that name their
-// rows: 0 to 7, 8 to 15, 16 to 23, 24 to 31. mma wants a's quarters in the order upper left, lower left, upper right,
-// lower right: threads 0 to 15 name the 16 rows at k, the others the same rows at k + 8. So the row is lane % 16, the
-// column lane / 16 * 8. Of b an mma takes 8 rows, left and right quarter; the other 8 rows are for the next mma. So
-// lane / 8 % 2 chooses left or right, and lane / 16 the rows.
+// The instruction mma.sync computes d (16,8) += a (16,16) times the transpose of b (8,16). All 32 threads of a warp
+// execute it together, and each holds a part of the matrices in registers. A cell of the picture is two neighbouring
+// numbers of a row, and the cell's number is the thread that holds them.
+//
+//             a (16,16)                            b (8,16)                             d (16,8)
+//    column   0  2  4  6   8 10 12 14    column   0  2  4  6   8 10 12 14    column   0  2  4  6
+//    row  0   0  1  2  3 | 0  1  2  3    row  0   0  1  2  3 | 0  1  2  3    row  0   0  1  2  3
+//         1   4  5  6  7 | 4  5  6  7         1   4  5  6  7 | 4  5  6  7         1   4  5  6  7
+//        ..      a[0]    |    a[2]           ..      b0      |    b1             .. d[0], d[1]
+//         7  28 29 30 31 |28 29 30 31         7  28 29 30 31 |28 29 30 31         7  28 29 30 31
+//            ------------+------------                                               ------------
+//         8   0  1  2  3 | 0  1  2  3                                             8   0  1  2  3
+//        ..      a[1]    |    a[3]                                               .. d[2], d[3]
+//        15  28 29 30 31 |28 29 30 31                                            15  28 29 30 31
+//
+// So all matrices consist of squares of 8 x 8 numbers, and in each square thread t has row t / 4 and the two columns
+// from t % 4 * 2 on. For a and b a cell is one register, which packs two bf16. For d it is two registers: floats.
+constexpr int kTile = 64, kStep = 32, kPieces = kStep / 8;    // a block's tile; k of a step, in pieces of 16 bytes
+using Tile = bf16[kTile][kStep + 8];                        // with 16 bytes of padding
+__device__ unsigned pair(const bf16& first) { return reinterpret_cast<const unsigned&>(first); }
+
+// Fetches a thread's parts of 16 x 16 numbers of a tile, in the order in which mma wants those of a.
+__device__ void fetch(unsigned (&r)[4], const Tile& tile, int first_row, int first_column) {
+    const int lane = threadIdx.x % 32, row = first_row + lane / 4, column = first_column + lane % 4 * 2;
+    r[0] = pair(tile[row][column]);
+    r[1] = pair(tile[row + 8][column]);
+    r[2] = pair(tile[row][column + 8]);
+    r[3] = pair(tile[row + 8][column + 8]);
+}
+// Multiplies a step's tiles. A warp has 32 x 32 results, which are 2 x 4 matrices d. 16 rows of b are right operands of
+// two products: the upper eight rows are r[0] and r[2], the lower eight are r[1] and r[3].
+template <auto kFetch>
 __device__ void multiply(float (&sum)[2][4][4], const Tile& as, const Tile& bs, int m, int n) {
-    const int lane = threadIdx.x % 32;
     for (int k = 0; k < kStep; k += 16) {
         unsigned a[2][4], b[2][4];
         for (int i = 0; i < 2; i++) {
-            ldmatrix(a[i], &as[m + i * 16 + lane % 16][k + lane / 16 * 8]);
-            ldmatrix(b[i], &bs[n + i * 16 + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            kFetch(a[i], as, m + i * 16, k);
+            kFetch(b[i], bs, n + i * 16, k);
         }
         for (int i = 0; i < 2; i++)
-            for (int j = 0; j < 4; j++) mma(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            for (int j = 0; j < 4; j++) mma(sum[i][j], a[i], b[j / 2][j % 2], b[j / 2][j % 2 + 2]);
     }
 }
-__device__ void store(float* out, const float (&sum)[2][4][4], int m, int n) {
-    const int lane = threadIdx.x % 32, row = m + lane / 4, column = n + lane % 4 * 2;
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 4; j++)
-            for (int half = 0; half < 2; half++)
-                *reinterpret_cast<float2*>(out + (row + i * 16 + half * 8) * N + column + j * 8) =
-                    {sum[i][j][half * 2], sum[i][j][half * 2 + 1]};
-}
 
-// Rung 4: an instruction of a warp makes 16 x 8 x 16 multiplications: 64 for each thread, where rung 3 has one. Four
-// warps have a quarter of the tile each. Rows of 80 bytes begin on multiples of 16, and 8 of them, which ldmatrix reads
-// at a time, lie in different banks; the copies to the tile still have some conflicts.
+// Rung 4: mma.sync makes 16 x 8 x 16 multiplications: 64 for each thread, where an instruction of rung 3 makes one.
+// Four warps have a quarter of the block's tile each. Rows of 80 bytes begin on multiples of 16, and the 32 cells of a
+// square lie in different banks, so that a read takes one turn. The copies to the tile still have some conflicts.
+template <auto kFetch>
 __global__ void tensor_cores(float* out, const bf16* a, const bf16* b) {
-    static_assert(kStep == 32);                         // below a row of a step is 4 pieces of 8 numbers
     __shared__ Tile as, bs;
     const int warp = threadIdx.x / 32, m = warp / 2 * 32, n = warp % 2 * 32;
     const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
     float sum[2][4][4] = {};
     for (int k = 0; k < K; k += kStep) {
-        for (int i = threadIdx.x; i < kTile * kStep / 8; i += 128) {            // 8 numbers are 16 bytes
-            const int row = i / 4, column = i % 4 * 8, from = row * K + k + column;
+        for (int i = threadIdx.x; i < kTile * kPieces; i += 128) {
+            const int row = i / kPieces, column = i % kPieces * 8, from = row * K + k + column;
             *reinterpret_cast<uint4*>(&as[row][column]) = *reinterpret_cast<const uint4*>(a + m0 * K + from);
             *reinterpret_cast<uint4*>(&bs[row][column]) = *reinterpret_cast<const uint4*>(b + n0 * K + from);
         }
         __syncthreads();
-        multiply(sum, as, bs, m, n);
+        multiply<kFetch>(sum, as, bs, m, n);
         __syncthreads();
     }
-    store(out, sum, m0 + m, n0 + n);
+    for (int i = 0; i < 8; i++)
+        store(out + (m0 + m + i / 4 * 16) * N + n0 + n + i % 4 * 8, N, sum[i / 4][i % 4]);
 }
 
-// Rung 5: in rung 4 the tensor cores wait while the next tiles come. cp.async copies to shared memory beside the
+// Rung 5: the kernel is the same, but one ldmatrix (in warp.h) replaces the four reads. It fetches four squares, and of
+// each a thread gets the cell that the picture gives it. What a thread names is not its cell but a whole row of a
+// square: threads 0 to 7 name the rows of square r[0], 8 to 15 those of r[1], 16 to 23 of r[2] and 24 to 31 of r[3].
+// r[0] and r[1] are rows 0 to 15 at column 0, which threads 0 to 15 name. r[2] and r[3] are the same rows at column 8,
+// which threads 16 to 31 name. So a thread's row is lane % 16, and its column is lane / 16 * 8. As many bytes come from
+// shared memory as in rung 4, in as many turns, but a fifth fewer instructions are issued.
+__device__ void fetch_by_ldmatrix(unsigned (&r)[4], const Tile& tile, int row, int column) {
+    const int lane = threadIdx.x % 32;
+    ldmatrix(r, &tile[row + lane % 16][column + lane / 16 * 8]);
+}
+
+// Rung 6: in rung 5 the tensor cores wait while the next tiles come. cp.async copies to shared memory beside the
 // program, without registers between; so three steps have tiles of their own, and two are under way while one is
 // multiplied. A group is what was started up to a commit, which may be nothing; wait_group 1 waits for all groups but
-// the newest. More instructions are issued than in rung 4, for addresses. What is won, less waiting, no counter shows.
+// the newest. More instructions are issued than in rung 5, for addresses. What is won, less waiting, no counter shows.
 __device__ void copy16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, 16;" :: "r"(address(to)), "l"(from) : "memory");
 }
@@ -145,8 +156,8 @@ __global__ void asynchronous_copies(float* out, const bf16* a, const bf16* b) {
     const int warp = threadIdx.x / 32, m = warp / 2 * 32, n = warp % 2 * 32;
     const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
     const auto start = [&](int step) {
-        for (int i = threadIdx.x; i < kTile * kStep / 8 && step < K / kStep; i += 128) {
-            const int row = i / 4, column = i % 4 * 8, from = row * K + step * kStep + column;
+        for (int i = threadIdx.x; i < kTile * kPieces && step < K / kStep; i += 128) {
+            const int row = i / kPieces, column = i % kPieces * 8, from = row * K + step * kStep + column;
             copy16(&as[step % 3][row][column], a + m0 * K + from);
             copy16(&bs[step % 3][row][column], b + n0 * K + from);
         }
@@ -159,23 +170,20 @@ __global__ void asynchronous_copies(float* out, const bf16* a, const bf16* b) {
         asm volatile("cp.async.wait_group 1;" ::: "memory");    // this step's tiles are there, for this thread
         __syncthreads();                                        // for all; and all have multiplied the step before
         start(step + 2);                                        // into the tiles of the step before
-        multiply(sum, as[step % 3], bs[step % 3], m, n);
+        multiply<fetch_by_ldmatrix>(sum, as[step % 3], bs[step % 3], m, n);
     }
-    store(out, sum, m0 + m, n0 + n);
+    for (int i = 0; i < 8; i++)
+        store(out + (m0 + m + i / 4 * 16) * N + n0 + n + i % 4 * 8, N, sum[i / 4][i % 4]);
 }
 
 // ---- tensor cores of Hopper: wgmma and TMA, sm_90a alone
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)                  // nvcc -arch=sm_90a
 #define HOPPER(...) asm volatile(__VA_ARGS__)
-constexpr bool kHopper = true;
 #else
 #define HOPPER(...)
-constexpr bool kHopper = false;
 #endif
-__global__ void is_for_hopper(int* answer) {
-    if (threadIdx.x == 0) *answer = kHopper;
-}
+__global__ void is_for_hopper(int* answer) { HOPPER("st.global.u32 [%0], 1;" :: "l"(answer) : "memory"); }
 // What a tile of 64 rows of 64 bf16 is to wgmma: in units of 16 bytes its address, from bit 32 on the distance of 8
 // rows, and in bit 62 the swizzle in which TMA has left it: piece p of 16 bytes of row r lies at place p xor r % 8, so
 // that a column of pieces is spread over all banks.
@@ -205,7 +213,7 @@ __device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b) {
 __device__ void fence(float (&d)[32]) { HOPPER("wgmma.fence.sync.aligned;" : SUMS :: "memory"); }
 __device__ void wait_for_products(float (&d)[32]) { HOPPER("wgmma.wait_group.sync.aligned 0;" : SUMS :: "memory"); }
 
-// Rung 6: mma.sync still reads its operands from shared memory into registers, each warp for itself, and 128 threads
+// Rung 7: mma.sync still reads its operands from shared memory into registers, each warp for itself, and 128 threads
 // compute addresses for the copies. wgmma reads shared memory itself, once for four warps, and one thread starts the
 // copies. What is left for the program are the waits.
 __global__ void wgmma_and_tma(float* out, const __grid_constant__ CUtensorMap a,
@@ -213,7 +221,7 @@ __global__ void wgmma_and_tma(float* out, const __grid_constant__ CUtensorMap a,
     constexpr int kSlots = 4, kBytes = 64 * 64 * sizeof(bf16), kSteps = K / 64;
     extern __shared__ __align__(1024) unsigned char tiles[];    // (kSlots, a and b, kBytes)
     __shared__ uint64_t full[kSlots];
-    const int m0 = blockIdx.y * 64, n0 = blockIdx.x * 64, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int m0 = blockIdx.y * 64, n0 = blockIdx.x * 64, warp = threadIdx.x / 32;
     const auto start = [&](int step) {
         if (threadIdx.x > 0 || step >= kSteps) return;
         uint64_t* const bar = &full[step % kSlots];
@@ -242,10 +250,7 @@ __global__ void wgmma_and_tma(float* out, const __grid_constant__ CUtensorMap a,
         wait_for_products(sum);
         __syncthreads();                                        // all four warps are done with this step's tiles
     }
-    for (int j = 0; j < 8; j++)                                 // as mma: thread t has rows t / 4 and t / 4 + 8
-        for (int half = 0; half < 2; half++)
-            *reinterpret_cast<float2*>(out + (m0 + warp * 16 + lane / 4 + half * 8) * N + n0 + j * 8 + lane % 4 * 2) =
-                {sum[j * 4 + half * 2], sum[j * 4 + half * 2 + 1]};
+    for (int j = 0; j < 8; j++) store(out + (m0 + warp * 16) * N + n0 + j * 8, N, sum + j * 4);    // d is as mma's
 }
 // Returns TMA's description of a matrix (rows, K): boxes of 64 x 64, swizzled. The driver makes it.
 static CUtensorMap map_of(const bf16* matrix, uint64_t rows) {
@@ -264,17 +269,14 @@ int main() {
     const auto a = numbers<bf16>(M * K, 1), b = numbers<bf16>(N * K, 2);
     const Floats a32(a.begin(), a.end()), b32(b.begin(), b.end());
     Floats want(M * N);
-    for (int m = 0; m < M; m++)
-        for (int n = 0; n < N; n++) {
-            double sum = 0;
-            for (int k = 0; k < K; k++) sum += double(a32[m * K + k]) * double(b32[n * K + k]);
-            want[m * N + n] = float(sum);
-        }
+    for (int i = 0; i < M * N; i++) {                           // products of two bf16 are exact, and sums double
+        const float* const row = &a32[i / N * K];
+        want[i] = float(std::inner_product(row, row + K, &b32[i % N * K], 0.0));
+    }
     const Array<bf16> A = a, B = b;
     const Array<float> A32 = a32, B32 = b32;
     Array<float> out(M * N, "out", N);
-    const auto climb = [&](Ladder& ladder, const char* name, const std::function<void()>& run) {
-        out.fill(0xff);
+    const auto climb = [&](Ladder& ladder, const char* name, const auto& run) {
         ladder.climb(name, out, want, 1e-5, run);
     };
     Ladder fp32("matmul, fp32", (M * K + N * K + M * N) * 4.0, 2.0 * M * N * K, M * N);
@@ -282,18 +284,18 @@ int main() {
     climb(fp32, "tiles in shared memory", [&] { shared_tiles<<<dim3(N / 32, M / 32), dim3(32, 32)>>>(out, A32, B32); });
     climb(fp32, "tiles in registers", [&] { register_tiles<<<dim3(N / 64, M / 64), 256>>>(out, A32, B32); });
     Ladder bf("matmul, bf16", (M * K + N * K) * 2.0 + M * N * 4.0, 2.0 * M * N * K, M * N);
-    bf.rung = fp32.rung;
     const dim3 grid(N / kTile, M / kTile);
-    climb(bf, "tensor cores: mma.sync", [&] { tensor_cores<<<grid, 128>>>(out, A, B); });
+    climb(bf, "tensor cores: mma.sync", [&] { tensor_cores<fetch><<<grid, 128>>>(out, A, B); });
+    climb(bf, "ldmatrix", [&] { tensor_cores<fetch_by_ldmatrix><<<grid, 128>>>(out, A, B); });
     climb(bf, "asynchronous copies", [&] { asynchronous_copies<<<grid, 128>>>(out, A, B); });
     Array<int> hopper(1);
     is_for_hopper<<<1, 32>>>(hopper);
-    if (!hopper.values()[0]) printf("  6 wgmma and TMA: skipped; on Hopper, compile with -arch=sm_90a\n");
+    if (hopper.values()[0] != 1) printf("  7 wgmma and TMA: skipped; on Hopper, compile with -arch=sm_90a\n");
     else
         climb(bf, "wgmma and TMA", [&] {
             constexpr int kShared = 4 * 2 * 64 * 64 * sizeof(bf16);
             check(cudaFuncSetAttribute(wgmma_and_tma, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
             wgmma_and_tma<<<grid, 128, kShared>>>(out, map_of(A, M), map_of(B, N));
         });
-    return fp32.result() + bf.result() > 0;
+    return Ladder::result();
 }
