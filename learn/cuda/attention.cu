@@ -61,8 +61,8 @@ __global__ void online_softmax(float* out, const float* q, const float* k, const
 // Rung 3: tiles, for tensor cores (FlashAttention-2, Dao 2023). A block has 64 positions and goes through the keys 64
 // at a time, which come into shared memory once for all 64. A warp has 16 positions: their 16 x 64 scores are results
 // of mma, lie in its registers, become probabilities there and are the left operand of the product with the values.
-// ldmatrix is used as in rung 5 of matmul.cu. The right operand of the product with the values is the transpose of v,
-// whose squares ldmatrix_transposed hands out transposed.
+// ldmatrix is used as in rung 5 of matmul.cu; the values come transposed. Below, e counts a thread's 32 elements: e / 4
+// is the number of a matrix d, and e % 4 that of an element of it, with the row and column of the picture in matmul.cu.
 __device__ unsigned packed(float low, float high) {
     const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const unsigned*>(&two);
@@ -152,10 +152,9 @@ __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
 // softmax subtracts from dp its mean under p, sum over u of p(t,u) dp(t,u). Since dp(t,u) is dout(t) . v(u), and the
 // mean of v(u) under p is out(t), that mean is dout(t) . out(t), and no pass over the keys is needed for it.
 
-// Rung 4: a warp for each query goes through its keys, as in rung 2. It keeps dq in registers. A key's dk and dv get
-// terms from many queries, and each warp adds its terms to them in memory, in the order in which warps come: the last
-// bits differ from run to run. For each pair a warp reads 8 D bytes of k and v, and asks for 16 D of dk and dv, because
-// one atomicAdd uses half of each sector.
+// Rung 4: a warp for each query goes through its keys, as in rung 2, and keeps dq in registers. A key's dk and dv get
+// terms from many queries, which warps add to them in memory in the order in which they come: the last bits differ from
+// run to run. A pair reads 8 D bytes of k and v and asks for 16 D of sums: one atomicAdd uses half of each sector.
 struct Given { const float *q, *k, *v, *dout, *out, *lse; };
 __global__ void backward_by_atomics(float* dq, float* dk, float* dv, Given g) {
     const int t = blockIdx.x * blockDim.y + threadIdx.y, h = blockIdx.y, row = h * T + t;

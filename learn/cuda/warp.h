@@ -28,7 +28,7 @@ inline __device__ void store(float* to, int stride, const float* d, float upper 
 }
 inline __device__ unsigned address(const void* shared) { return unsigned(__cvta_generic_to_shared(shared)); }
 // Reads four squares of 8 x 8 bf16 from shared memory: threads 8i to 8i + 7 give the addresses of the rows of square i.
-// Thread t gets of it the numbers of row t / 4 at columns t % 4 * 2 and next, as r[i]. The other form transposes it.
+// Thread t gets of it, as r[i], row t / 4 and columns t % 4 * 2 and next. ldmatrix_transposed transposes each square.
 #define LDMATRIX(form, r, row) \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" form ".shared.b16 {%0,%1,%2,%3}, [%4];" \
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address(row)) : "memory")
