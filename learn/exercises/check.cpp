@@ -20,7 +20,6 @@ using std::string, std::vector, std::to_string;
 using Floats = vector<float>;
 
 static bool said = false;                               // the verdict
-
 [[noreturn]] static void end(const string& verdict, int code) {
     said = true;
     puts(verdict.c_str());

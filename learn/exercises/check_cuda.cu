@@ -10,7 +10,6 @@ using std::string, std::to_string;
 namespace ptx { __attribute__((weak)) void set_seed(uint64_t seed); }
 
 static bool said = false;                               // the verdict
-
 [[noreturn]] static void end(const string& verdict, int code) {
     said = true;
     puts(verdict.c_str());
