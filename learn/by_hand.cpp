@@ -8,10 +8,8 @@
 //     loss = torch.nn.functional.cross_entropy(logits, torch.tensor([2, 0]))
 //     loss.backward()                             x.grad, w.grad
 //
-// The backward pass goes through the same lines from the last to the first. For each it asks how much the loss changes
-// when a number of this line changes; by convention this derivative is called d + the number's name.
-//
-// The second half does the same for a row of LayerNorm, which learn/layernorm.md explains.
+// A derivative of the loss is called d + the name of the number that changes, by convention. The second half
+// does the same for a row of LayerNorm, which learn/layernorm.md explains.
 #include <cmath>
 #include <cstdio>
 

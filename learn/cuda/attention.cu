@@ -1,8 +1,8 @@
 // attention.cu -- the ladder of causal attention: for each position t, out = sum over u <= t of p(t,u) v(u), where
 // p(t,u) are the probabilities e^(q(t) . k(u) / sqrt(D)) / total; and of its gradient.
 //
-// The T x T matrix of scores is the whole difficulty: for 1,024 positions and 12 heads it is 25 MB for each text, and
-// q, k, v and out together are 6 MB. The ladder is about never writing it down.
+// The T x T matrix of scores is the whole difficulty: for 1,024 positions and 12 heads it is 25 MB in bf16 for each
+// text, and q, k, v and out together are 6 MB. The ladder is about never writing it down.
 #include "ladder.h"
 #include "warp.h"
 
@@ -11,7 +11,8 @@ constexpr int H = SMALL ? 2 : 48, T = SMALL ? 256 : 1024, D = 64;       // heads
 constexpr float kRoot = 0.125f, kScale = kRoot * 1.44269504f;           // kRoot is 1 / sqrt(D)
 
 // Rung 1: three kernels, as the formula says: all scores, a softmax of each row, and the sum over values. The scores
-// travel through memory four times. Scores of the future, u > t, are computed and thrown away.
+// are written twice and read four times. Most of the bytes are the keys': the 32 threads of a warp read 32 rows of k, a
+// sector for each number, as in rung 1 of matmul.cu. Scores of the future, u > t, are computed and thrown away.
 __global__ void all_scores(float* scores, const float* q, const float* k) {
     const int u = blockIdx.x * blockDim.x + threadIdx.x, t = blockIdx.y, h = blockIdx.z;
     float sum = 0;
@@ -37,8 +38,9 @@ __global__ void sum_of_values(float* out, const float* p, const float* v) {
 
 // Rung 2: a warp for each position goes through the keys once and keeps the largest score so far, the total and the sum
 // of values. When a larger score comes, total and sum are multiplied by 2^(old - new): they are then what they would
-// have been with the new one from the start. That is the online softmax (Milakov and Gimelshein 2018), and nothing of
-// size T x T is left. But each position reads all keys and values before it again.
+// have been with the new one from the start. At the first key that factor is 2^-infinity = 0. That is the online
+// softmax (Milakov and Gimelshein 2018), and nothing of size T x T is left. But each position reads all keys and values
+// before it again.
 __device__ float2 two(const float* x, int row) {        // the thread's two channels of a row
     return reinterpret_cast<const float2*>(x + row * D)[threadIdx.x % 32];
 }
@@ -60,9 +62,12 @@ __global__ void online_softmax(float* out, const float* q, const float* k, const
 
 // Rung 3: tiles, for tensor cores (FlashAttention-2, Dao 2023). A block has 64 positions and goes through the keys 64
 // at a time, which come into shared memory once for all 64. A warp has 16 positions: their 16 x 64 scores are results
-// of mma, lie in its registers, become probabilities there and are the left operand of the product with the values.
-// ldmatrix is used as in rung 5 of matmul.cu; the values come transposed. Below, e counts a thread's 32 elements: e / 4
-// is the number of a matrix d, and e % 4 that of an element of it, with the row and column of the picture in matmul.cu.
+// of mma and lie in its registers. There they become 2^(score - largest), the left operand of the product with the
+// values; the sum is divided by the total at the end. ldmatrix is used as in rung 5 of matmul.cu. A sum over channels
+// (products) has the next 8 of them in the square to the right. A sum over keys (add_values) has the next 8 in the
+// square below, and there ldmatrix transposes each square. Below, e counts a thread's 32 elements: e / 4 is the number
+// of a matrix d, e % 4 that of an element of it, with the row and column of the picture in matmul.cu. There are 64 keys
+// and 64 channels, so that e counts the elements of `sum`, too.
 __device__ unsigned packed(float low, float high) {
     const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const unsigned*>(&two);
@@ -86,10 +91,11 @@ __device__ void products(float (&s)[8][4], const Tile& x, const Tile& y, int row
         }
     }
 }
-// Computes sum (16,D) += p (16,64) times v, for example the values.
+// Computes sum (16,D) += p (16,64) times v, for example the values. Two results of mma side by side are one left
+// operand, whose squares are the upper and lower halves of the first, then of the second.
 __device__ void add_values(float (&sum)[8][4], const float (&p)[8][4], const Tile& v, int lane) {
     #pragma unroll
-    for (int u = 0; u < 64; u += 16) {                  // a result of mma is laid out as its left operand
+    for (int u = 0; u < 64; u += 16) {
         const float(&x)[4] = p[u / 8], (&y)[4] = p[u / 8 + 1];
         const unsigned a[4] = {packed(x[0], x[1]), packed(x[2], x[3]), packed(y[0], y[1]), packed(y[2], y[3])};
         #pragma unroll
@@ -104,7 +110,7 @@ __device__ void add_values(float (&sum)[8][4], const float (&p)[8][4], const Til
 __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
     __shared__ Tile qs, ks, vs;
     const int t0 = blockIdx.x * 64, h = blockIdx.y, lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
-    float sum[8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {};       // a lane has rows t and t + 8
+    float sum[8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {};       // of a thread's two rows
     load(qs, q + (h * T + t0) * D);
     for (int u0 = 0; u0 <= t0; u0 += 64) {              // tiles of the future are not touched at all
         __syncthreads();                                // all are done with the tiles before
@@ -140,7 +146,8 @@ __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
 
 // ---- backward: dq, dk and dv, from q, k, v, dout, and from what forward has kept
 //
-// Forward keeps out and, for each position, lse(t) = log2 of its total (largest + log2(total) in rungs 2 and 3). Sums
+// Forward keeps out and, for each position, lse(t), the log of the sum of exponentials 2^score: largest +
+// log2(total). Sums
 // are over all pairs u <= t, and score = kScale q(t) . k(u):
 //
 //     p(t,u) = 2^(score - lse(t))                         dv(u) = sum over t of p(t,u) dout(t)
@@ -154,7 +161,8 @@ __global__ void tiles(float* out, const bf16* q, const bf16* k, const bf16* v) {
 
 // Rung 4: a warp for each query goes through its keys, as in rung 2, and keeps dq in registers. A key's dk and dv get
 // terms from many queries, which warps add to them in memory in the order in which they come: the last bits differ from
-// run to run. A pair reads 8 D bytes of k and v and asks for 16 D of sums: one atomicAdd uses half of each sector.
+// run to run, on the software GPU with another SOFT_GPU_SEED. A pair reads 8 D bytes of k and v and asks for 16 D of
+// sums: a thread has channels 2 lane and 2 lane + 1, so that one atomicAdd of a warp uses half of each sector.
 struct Given { const float *q, *k, *v, *dout, *out, *lse; };
 __global__ void backward_by_atomics(float* dq, float* dk, float* dv, Given g) {
     const int t = blockIdx.x * blockDim.y + threadIdx.y, h = blockIdx.y, row = h * T + t;
@@ -267,22 +275,22 @@ int main() {
         sum_of_values<<<dim3(T, H), D>>>(out, scores, V32);
     });
     ladder.climb("the online softmax", out, want, 1e-5, [&] { online_softmax<<<warps, four>>>(out, Q32, K32, V32); });
-    ladder.bytes = 3.0 * n * sizeof(bf16) + n * sizeof(float);
-    ladder.climb("tiles, mma.sync, bf16", out, want, 1e-2, [&] { tiles<<<tile, 128>>>(out, Q, K, V); });
+    Ladder bf("attention, bf16", 3.0 * n * sizeof(bf16) + n * sizeof(float), ladder.flops, n);
+    bf.climb("tiles, mma.sync, bf16", out, want, 1e-2, [&] { tiles<<<tile, 128>>>(out, Q, K, V); });
     Ladder back("attention, backward", 8.0 * n * sizeof(float), 5.0 * H * T * T * D, 3 * n);
     const Array<float> Out = want, Lse = lse;
     Array<float> delta(H * T), gradient(3 * n, "dq, dk, dv", D);
     float *const dq = gradient, *const dk = dq + n, *const dv = dk + n;
-    const auto climb = [&](const char* name, double tolerance, const auto& run) {
-        back.climb(name, gradient, want_gradient, tolerance, run);
+    const auto climb = [&](Ladder& part, const char* name, double tolerance, const auto& run) {
+        part.climb(name, gradient, want_gradient, tolerance, run);
         printf("    dv[0] in bits %a\n", double(gradient.values()[2 * n]));
     };
-    climb("a warp a query, atomics", 1e-5, [&] {
+    climb(back, "a warp a query, atomics", 1e-5, [&] {
         gradient.fill(0);
         backward_by_atomics<<<warps, four>>>(dq, dk, dv, {Q32, K32, V32, Dout32, Out, Lse});
     });
-    back.bytes = 4.0 * n * sizeof(bf16) + 4.0 * n * sizeof(float);
-    climb("tiles in a fixed order, bf16", 5e-3, [&] {
+    Ladder bf_back("attention, backward, bf16", 4.0 * n * (sizeof(bf16) + sizeof(float)), back.flops, 3 * n);
+    climb(bf_back, "tiles in a fixed order", 5e-3, [&] {
         deltas<<<H * T / 4, four>>>(delta, Dout, Out);
         backward_by_tiles<false><<<tile, 128>>>(dq, nullptr, {Q, Dout}, {K, V}, Lse, delta);
         backward_by_tiles<true><<<tile, 128>>>(dk, dv, {K, V}, {Q, Dout}, Lse, delta);

@@ -1,6 +1,6 @@
 # build.sh -- how learn/ladder, learn/check and the tests compile CUDA. $root is the repository.
 #
-# cuda_program PROGRAM SOURCE...: for the GPU of this machine; without one for the software GPU of the tests, which
+# cuda_program PROGRAM SOURCE: for the GPU of this machine; without one for the software GPU of the tests, which
 # executes the kernels on the CPU and counts what they do. Exits with 4 if it does not compile, and with 77 if there is
 # neither. It is made of cuda_find, cuda_object OBJECT SOURCE and cuda_link PROGRAM OBJECT...
 cuda_find() {
@@ -30,12 +30,7 @@ cuda_link() {
     ${CXX:-g++} "$@" "$root/build/soft_gpu.a" -Wl,--wrap=dlopen,--wrap=dlsym -pthread -ldl -o "$program" || exit 4
 }
 cuda_program() {
-    program=$1; shift
     cuda_find
-    objects=
-    for source in "$@"; do
-        cuda_object "$program.$(basename "$source").o" "$source"
-        objects="$objects $program.$(basename "$source").o"
-    done
-    cuda_link "$program" $objects
+    cuda_object "$1.o" "$2"
+    cuda_link "$1" "$1.o"
 }

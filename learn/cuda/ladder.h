@@ -8,9 +8,10 @@
 //     bytes      the sectors of 32 bytes that warps ask for, as a multiple of the bytes that the operation has to move
 //                at least. 8 means that an eighth of each sector is used, or that everything is read 8 times. It is as
 //                if there was no L1 cache, which answers a part of them on a GPU. Local memory counts, too.
-//     issued     instructions that warps execute, for each element of the result
+//     issued     instructions of PTX that warps execute, for each element of the result
 //     shared     turns at shared memory, as a multiple of the fewest possible. It has 32 banks of 4 bytes: word i is in
-//                bank i % 32, which serves one word a turn. More than 1 are bank conflicts. TMA and wgmma do not count.
+//                bank i % 32, which serves one word a turn. More than 1 are bank conflicts. TMA and wgmma, of the
+//                last rung of matmul.cu, do not count.
 //     bound      of a multiprocessor's units the one with most to do, and its cycles for each element of the result. A
 //                cycle has 4 instructions, 64 bytes from the L2 cache, one turn at shared memory, half a warp's special
 //                function (exp, a root), 4,096 flops of tensor cores. A rung takes at least that, and at least what

@@ -33,9 +33,9 @@ __global__ void a_thread_a_row(float* y, const float* x, const float* weight, co
     for (int c = 0; c < C; c++) y[c] = (x[c] - mean) * scale * weight[c] + bias[c];
 }
 
-// Rung 2: a warp for each row. Its threads read 32 neighbours at a time, every sector is used whole, and there are 32
-// times more threads. warp_sum (in warp.h) adds over them by shuffles, which are some more instructions. The sums of a
-// row are now made of 32 parts, so the last bits differ from rung 1's.
+// Rung 2: a warp for each row. A thread's number in its warp is its lane. Its threads read 32 neighbours at a time,
+// every sector is used whole, and there are 32 times more threads. warp_sum (in warp.h) adds over them by shuffles,
+// which are some more instructions. The sums of a row are now made of 32 parts, so the last bits differ from rung 1's.
 __global__ void a_warp_a_row(float* y, const float* x, const float* weight, const float* bias) {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= N) return;
@@ -89,7 +89,7 @@ struct Given { const float *dy, *x, *weight, *mean, *scale; };
 __device__ void row_backward(float* dx, Given g, int row, int lane, auto add) {
     const float mean = g.mean[row], scale = g.scale[row];
     const float *x = g.x + row * C, *dy = g.dy + row * C;
-    float a = 0, b = 0;
+    float a = 0, b = 0;                                 // as learn/layernorm.md has them; sums at first
     for (int c = lane; c < C; c += 32) {
         const float d = dy[c] * g.weight[c];
         a += d;
@@ -106,7 +106,9 @@ __device__ void row_backward(float* dx, Given g, int row, int lane, auto add) {
 }
 
 // Rung 4: each row adds its terms to dweight and dbias in memory. All rows meet at the same 1,536 numbers, in the order
-// in which they come, so the last bits differ from run to run.
+// in which they come, so the last bits differ from run to run, on the software GPU with another SOFT_GPU_SEED. Of 3 N C
+// numbers that have to move 10 N C do: x twice, weight twice, dy three times, as dx could be the same array, dx, and
+// two numbers of the sums.
 __global__ void backward_by_atomics(float* dx, float* sums, Given g) {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     row_backward(dx, g, row, lane, [&](int, int c, float dbias, float dweight) {

@@ -23,7 +23,8 @@ __global__ void naive(float* out, const float* a, const float* b) {
 // Rung 2: a block of 32 x 32 threads fetches 32 x 32 numbers of a and of b together, whole sectors, into shared memory,
 // where each is used 32 times. __syncthreads waits until all threads of the block are there. The rows of the tile are
 // 33 long: thread x reads row x, and with 32 all of a column would lie in one bank, so that a warp's 32 requests would
-// take 32 turns. The instructions are as many as before: for each multiplication a thread still reads two numbers.
+// take 32 turns. The instructions are as many as before: for each multiplication a thread still reads two numbers, and
+// two turns at shared memory for each multiplication of a warp are now the limit.
 __global__ void shared_tiles(float* out, const float* a, const float* b) {
     __shared__ float as[32][33], bs[32][33];
     const int x = threadIdx.x, y = threadIdx.y, m = blockIdx.y * 32 + y, n = blockIdx.x * 32 + x;
@@ -39,7 +40,7 @@ __global__ void shared_tiles(float* out, const float* a, const float* b) {
 }
 
 // Rung 3: a thread has 4 x 4 results in registers. For 16 multiplications it reads 4 + 4 numbers from shared memory,
-// where rung 2 reads 32. They lie there transposed, [k][m] and [k][n], so that 4 are one request of 16 bytes. Writing
+// by two requests of 16 bytes, where rung 2 needs 32 of 4 bytes. They lie there transposed, [k][m] and [k][n]. Writing
 // them so has a few bank conflicts. The block's tile is 64 x 64: each number that was fetched is used 64 times.
 __global__ void register_tiles(float* out, const float* a, const float* b) {
     __shared__ float4 as[16][16 + 1], bs[16][16 + 1];   // 16 of k times 64 of m and of n
@@ -111,8 +112,8 @@ __device__ void multiply(float (&sum)[2][4][4], const Tile& as, const Tile& bs, 
 }
 
 // Rung 4: mma.sync makes 16 x 8 x 16 multiplications: 64 for each thread, where an instruction of rung 3 makes one.
-// Four warps have a quarter of the block's tile each. Rows of 80 bytes begin on multiples of 16, and the 32 cells of a
-// square lie in different banks, so that a read takes one turn. The copies to the tile still have some conflicts.
+// Each of the four warps has a quarter of the block's tile. Rows of 80 bytes begin on multiples of 16, and the 32 cells
+// of a square lie in different banks, so that a read takes one turn. The copies to the tile still have some conflicts.
 template <auto kFetch>
 __global__ void tensor_cores(float* out, const bf16* a, const bf16* b) {
     __shared__ Tile as, bs;
@@ -138,7 +139,7 @@ __global__ void tensor_cores(float* out, const bf16* a, const bf16* b) {
 // square: threads 0 to 7 name the rows of square r[0], 8 to 15 those of r[1], 16 to 23 of r[2] and 24 to 31 of r[3].
 // r[0] and r[1] are rows 0 to 15 at column 0, which threads 0 to 15 name. r[2] and r[3] are the same rows at column 8,
 // which threads 16 to 31 name. So a thread's row is lane % 16, and its column is lane / 16 * 8. As many bytes come from
-// shared memory as in rung 4, in as many turns, but a fifth fewer instructions are issued.
+// shared memory as in rung 4, in as many turns, with a fifth fewer instructions of PTX.
 __device__ void fetch_by_ldmatrix(unsigned (&r)[4], const Tile& tile, int row, int column) {
     const int lane = threadIdx.x % 32;
     ldmatrix(r, &tile[row + lane % 16][column + lane / 16 * 8]);
@@ -146,8 +147,9 @@ __device__ void fetch_by_ldmatrix(unsigned (&r)[4], const Tile& tile, int row, i
 
 // Rung 6: in rung 5 the tensor cores wait while the next tiles come. cp.async copies to shared memory beside the
 // program, without registers between; so three steps have tiles of their own, and two are under way while one is
-// multiplied. A group is what was started up to a commit, which may be nothing; wait_group 1 waits for all groups but
-// the newest. More instructions are issued than in rung 5, for addresses. What is won, less waiting, no counter shows.
+// multiplied. A group is what a thread has started up to a commit, which may be nothing; wait_group 1 waits for all of
+// its groups but the newest. More instructions are issued than in rung 5, for addresses. What is won, less waiting, no
+// counter shows.
 __device__ void copy16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, 16;" :: "r"(address(to)), "l"(from) : "memory");
 }
@@ -184,9 +186,10 @@ __global__ void asynchronous_copies(float* out, const bf16* a, const bf16* b) {
 #define HOPPER(...)
 #endif
 __global__ void is_for_hopper(int* answer) { HOPPER("st.global.u32 [%0], 1;" :: "l"(answer) : "memory"); }
-// What a tile of 64 rows of 64 bf16 is to wgmma: in units of 16 bytes its address, from bit 32 on the distance of 8
-// rows, and in bit 62 the swizzle in which TMA has left it: piece p of 16 bytes of row r lies at place p xor r % 8, so
-// that a column of pieces is spread over all banks.
+// Returns the descriptor of a tile of 64 rows of 64 bf16: 64 bits that tell wgmma where it lies, and how. They have its
+// address and, from bit 32 on, the distance of 8 rows, both in units of 16 bytes; and in bit 62 the swizzle, the order
+// in which TMA has left it: piece p of 16 bytes of row r lies at place p xor r % 8, so that a column of pieces is
+// spread over all banks.
 __device__ uint64_t descriptor(const void* tile) {
     return (address(tile) & 0x3ffff) >> 4 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }

@@ -3,7 +3,7 @@
 //
 // The software GPU lacks some of CUDA: printf, assert, volatile, clocks, cooperative groups, __fdividef, and float
 // atomics in shared memory; __device__ and __constant__ variables, managed memory, blocks that are not whole warps. It
-// says "unknown", "undefined reference" or "no whole warps" then, which is no verdict. To see a number, return it.
+// says "NO VERDICT", "undefined reference" or "no whole warps" then. To see a number, return it.
 #pragma once
 #include "exercises.h"
 

@@ -14,9 +14,8 @@
 // dweight and dbias hold anything at first: set them, do not add to them, as PyTorch's .grad does.
 //
 // Order: each sum in the order of its index, starting from 0, each term as sum = sum + term. norm is computed as
-// (x - mean) * scale, and dx as the formula is written, from left to right.
-//
-// train_gpt's is layernorm_backward in kernels/ref.cpp.
+// (x - mean) * scale, and dx as the formula is written, from left to right. train_gpt's is layernorm_backward in
+// kernels/ref.cpp.
 #include "exercises.h"
 
 void layernorm_backward(float* dx, float* dweight, float* dbias, const float* dout, const float* x, const float* weight,

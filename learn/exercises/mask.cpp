@@ -9,9 +9,7 @@
 //
 // Order: q . k as sum = sum + q * k in the order of channels, then times 1 / std::sqrt(float(D)). Of each t the largest
 // score; e[s] = std::exp(score - largest); total = sum of e in the order of s; out = sum of e[s] * v[s] in the order of
-// s, starting from 0, and divided by total at the end.
-//
-// train_gpt's attention is in kernels/ref.cpp (without documents).
+// s, starting from 0, and divided by total at the end. train_gpt's is attention_forward in kernels/ref.cpp.
 #include <cmath>
 #include "exercises.h"
 

@@ -1,6 +1,5 @@
-// race -- two streams, and the waits between them: one is missing, and one is longer than needed.
-//
-// Where you shorten that one another becomes necessary.
+// race -- two streams, and the waits between them: one is missing, and one is longer than needed. Where you shorten
+// that one another becomes necessary.
 //
 // A stream executes its operations in order; two streams know nothing of each other. In a step of three layers
 //

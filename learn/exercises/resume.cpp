@@ -3,8 +3,8 @@
 // The Trainer of exercises.h trains four weights with AdamW and dropout; each rank keeps the averages of its own
 // weights, rank r those from number r * 4 / ranks on. `save` and `load` are what somebody wrote who thought that a
 // model is its weights. The checker trains 20 steps, saves after each of them, loads with as many ranks or with others,
-// and trains the rest: the weights at the end must have the same bits each time. What is saved has to
-// be the whole state: training again from the start does not count.
+// and trains the rest: the weights at the end must have the same bits each time. What is saved has to be the whole
+// state: training again from the start does not count.
 //
 // Mend both. A float holds integers up to 2^24 exactly, and Trainer::random has 32 bits.
 //

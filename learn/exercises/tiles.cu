@@ -9,7 +9,6 @@
 // M K N / 16 + N K M / 16 + M N floats, and at most 1.05 times the turns at shared memory.
 //
 // dim3(N / 16, M / 16) blocks have the numbers blockIdx.x and blockIdx.y; threads have threadIdx.x and threadIdx.y.
-//
 // learn/cuda/matmul.cu goes on from here: more results for each thread, and tensor cores.
 #include "exercises_cuda.h"
 

@@ -8,8 +8,7 @@
 // banks at once. A column of a 32 x 32 tile is in one bank: 32 turns for one.
 //
 // The checker wants at most 1.05 times the bytes that must be moved, and at most 1.05 times the turns at shared memory.
-//
-// learn/cuda/matmul.cu has a tile in shared memory.
+// learn/cuda/matmul.cu has a tile there.
 #include "exercises_cuda.h"
 
 void transpose(float* out, const float* in, int rows, int cols) {
