@@ -209,8 +209,8 @@ static Batch make_batch(const Text& text, size_t step, size_t k) {
 
 // ----------------------------------------------------------------------------------------------------- 4. the weights
 // All weights lie in one array, tensor behind tensor, and so do gradients and AdamW's moments. So the sum over replicas
-// and the update are loops over one array, which ranks can share out anywhere.
-constexpr size_t kUnit = 4096;                  // every tensor begins at a multiple of it; between them are zeros
+// and the update are loops over one array. A unit is a part of it that one rank sums, squares and updates as a whole.
+constexpr size_t kUnit = 4096;                  // every tensor begins with a unit; between them are zeros
 struct Tensor {
     string name;
     size_t rows, cols, file_rows;               // a weight is (outputs, inputs); wte has rows that belong to no token
@@ -221,11 +221,11 @@ struct Tensor {
 static vector<Tensor> tensors;                  // wte, wpe, those of the blocks, then the final norm's two
 static size_t elements = 0;                     // of all tensors, with the zeros between them
 
-// Fills `tensors`; the names are Hugging Face's. The projections that add to the residual stream begin smaller, so that
-// the sum of all 2 L of them does not grow with the number of layers.
+// Fills `tensors`; the names are Hugging Face's. The projections whose results are added to what went in begin
+// smaller, so that the sum of all 2 L of them does not grow with the number of layers.
 static void list_tensors() {
     const float s = 0.02f, residual = 0.02f / std::sqrt(2.0f * float(L));
-    const auto add = [&](const string& name, size_t out, size_t in, float std) {        // out = 1: a norm
+    const auto add = [&](const string& name, size_t out, size_t in, float std) {    // out = 1: a norm, of `in` channels
         tensors.push_back({name + ".weight", out, in, out, std, out > 1, out > 1});
         tensors.push_back({name + ".bias", 1, out > 1 ? out : in, 1, 0, false, false});
     };
@@ -278,11 +278,11 @@ static void init_weights(Out weights) {
 }
 
 // ------------------------------------------------------------------------------------------------ 5. two kinds of sums
-// Nearly all that a GPT computes is sums, of two kinds. A sum along a row, as a mean, adds numbers that lie side by
-// side. A CPU's vector adds 4, 8 or 16 at a time. There are 64 partial sums, a multiple of each, so that all these CPUs
-// give the same bits. A sum down the rows, as in a matrix product, adds whole rows, one after another: its columns lie
-// side by side and need no partial sums. Only the gradients of LayerNorm's weights have some, because train_gpt gives
-// each thread a block of rows.
+// Nearly all that a GPT computes is sums, mostly of two kinds. A sum along a row, as a mean, adds numbers that lie side
+// by side. A CPU's vector adds 4, 8 or 16 at a time. There are 64 partial sums, so that all these CPUs give the same
+// bits: 4 vectors of 16, so that an addition need not wait for the one before. A sum down the rows, as in a matrix
+// product, adds whole rows, one after another: its columns lie side by side and need no partial sums. Only the
+// gradients of LayerNorm's weights have some, because train_gpt gives each thread a block of rows.
 constexpr size_t kPartialSums = 64;             // of a sum along a row
 constexpr size_t kFewRows = 4;                  // so few rows times a matrix are sums along rows, as in generation
 constexpr size_t kNormRows = 32;                // a block of rows, of the gradients of LayerNorm's weights
@@ -590,7 +590,7 @@ static void embedding_backward(Out dwte, Out dwpe, In dout, const vector<size_t>
 
 // Returns the sum of the losses, of m[L].ln1. If dhidden is not null it is computed, and dwte's part is added. The
 // logits of all rows would take too much memory, so that it takes a chunk of rows at a time, at most 64 MiB of logits.
-static double head(Out dhidden, Out dwte, In wte, const Model& m, const Batch& batch) {
+static double logits_and_loss(Out dhidden, Out dwte, In wte, const Model& m, const Batch& batch) {
     const size_t N = batch.tokens.size(), chunk = min(N, (size_t(1) << 24) / Vp / 64 * 64);
     Array logits(chunk * Vp), losses(N);
     for (size_t row = 0; row < N; row += chunk) {
@@ -610,7 +610,7 @@ static double forward_backward(Model& m, Out grads, In weights, const Batch& bat
     const Pass pass = {N, step, number, true};
     Array dnorm(N * C), dresidual(N * C), dbranch(N * C), dwide(N * 4 * C);
     forward(m, weights, batch.tokens.data(), pass);
-    const double loss = head(dnorm, tensor(grads, 0), tensor(weights, 0), m, batch);
+    const double loss = logits_and_loss(dnorm, tensor(grads, 0), tensor(weights, 0), m, batch);
     layernorm_backward(dresidual, final_norm(grads), dnorm, m[L].x, final_norm(weights));
     for (size_t l = L; l-- > 0;) {              // L - 1 .. 0
         const Block& b = m[l];
@@ -688,7 +688,7 @@ static double evaluate(Model& m, In weights, const Text& text) {
         Batch batch;
         for (size_t i = first; i < min(samples, first + B); i++) batch.add(text, i);
         forward(m, weights, batch.tokens.data(), {batch.tokens.size()});
-        total += head(nullptr, nullptr, tensor(weights, 0), m, batch);
+        total += logits_and_loss(nullptr, nullptr, tensor(weights, 0), m, batch);
     }
     return total / double(samples * T);
 }
@@ -790,7 +790,7 @@ static void train_step(Shared& s, const Text& text, Model& model, size_t rank, s
     const float rate = float(learning_rate(step));
     if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(rate), norm);
     if (std::isfinite(norm)) adamw(s.weights, s.m, s.v, s.grads, begin, end, step, rate, norm);
-    s.meeting.arrive_and_wait();                // all weights are new
+    s.meeting.arrive_and_wait();                // all weights are new, and all sums have been read
 }
 
 // Trains, as one of the ranks. Rank 0 also evaluates and samples.
@@ -804,7 +804,6 @@ static void train(Shared& s, const Data& parts, size_t rank) {
             printf("val step %zu loss %.17g\n", step, evaluate(model, s.weights, parts.validation));
         if (rank == 0 && due(sample_every)) print_sample(model, s.weights, step);
         fflush(stdout);
-        s.meeting.arrive_and_wait();
     }
 }
 

@@ -37,10 +37,9 @@ __global__ void sum_of_values(float* out, const float* p, const float* v) {
 }
 
 // Rung 2: a warp for each position goes through the keys once and keeps the largest score so far, the total and the sum
-// of values. When a larger score comes, total and sum are multiplied by 2^(old - new): they are then what they would
-// have been with the new one from the start. At the first key that factor is 2^-infinity = 0. That is the online
-// softmax (Milakov and Gimelshein 2018), and nothing of size T x T is left. But each position reads all keys and values
-// before it again.
+// of values. When a larger score comes, total and sum are multiplied by 2^(old - new), at first by 0: they are then
+// what they would have been with the new one from the start. That is the online softmax (Milakov and Gimelshein 2018),
+// and nothing of size T x T is left. But each position reads all keys and values before it again.
 __device__ float2 two(const float* x, int row) {        // the thread's two channels of a row
     return reinterpret_cast<const float2*>(x + row * D)[threadIdx.x % 32];
 }

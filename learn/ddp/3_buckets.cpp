@@ -59,7 +59,7 @@ static void train(Shared& s, size_t rank) {
         }
     }
     communication.join();
-    s.meeting.arrive_and_wait();                        // all losses are there
+    s.meeting.arrive_and_wait();                        // all losses are there: complete++ came before they were stored
     if (rank == 0) report(s.ranks, s.losses, w, floats, v.size());
 }
 

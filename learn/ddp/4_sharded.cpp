@@ -43,7 +43,7 @@ static void train(Shared& s, size_t rank) {
             while (complete <= bucket) usleep(1);
             const size_t begin = (kBuckets - 1 - bucket % kBuckets) * kBucket;
             std::copy(&g[begin], &g[begin] + kBucket, &s.grads[rank * kWeights + begin]);
-            s.meeting.arrive_and_wait();                // all ranks' parts are there
+            s.meeting.arrive_and_wait();                // all ranks' parts are there, until the last wait of the step
             floats += reduce(s, g.data(), begin + rank * slice, slice);
             reduced++;
         }

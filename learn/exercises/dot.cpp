@@ -5,7 +5,6 @@
 //
 // Order: eight partial sums, 0 at first. Product i is added to partial sum i % 8 by std::fma(a[i], b[i], partial), in
 // the order of i. At the end partial sum 4 + l is added to l for l < 4, then 2 + l to l for l < 2, then 1 to 0.
-//
 // train_gpt's is `Sums` in kernels/cpu/isa.h, with 64 partial sums; learn/train.cpp has it as well.
 #include <cmath>
 #include "exercises.h"

@@ -4,8 +4,7 @@
 //
 // for each of n weights. sign(0) is 0. Both averages read the m from before the step.
 //
-// Order: as written, each line from left to right, products before sums, in float and without fma.
-//
+// Order: as written, each line from left to right, products before sums, in float and without fma: u is a float.
 // train_gpt's AdamW is optimizers/adamw.h; a Lion for it is tests/fork/optimizers/lion.h.
 #include "exercises.h"
 

@@ -12,9 +12,7 @@
 //
 // Return the waits: {"reduce2", "backward2"} lets reduce2 begin when backward2 has completed. The checker looks at all
 // orders that the waits allow, shows one in which an operation reads what is not there yet, and names waits that hold
-// up something for no reason: they cost the overlap.
-//
-// train_gpt's are events: src/ddp/ddp.h, Ddp::Events.
+// up something for no reason: they cost the overlap. train_gpt's are events: src/ddp/ddp.h, Ddp::Events.
 #include "exercises.h"
 
 std::vector<Wait> waits() {

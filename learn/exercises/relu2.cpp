@@ -2,8 +2,7 @@
 //
 //   out = max(x, 0)^2            dx = dout * 2 max(x, 0)
 //
-// n elements each; dx may be dout, so read before you write. Nothing is added, so there is no order.
-//
+// n elements each; dx may be dout, so read before you write. Nothing is added, so there is no order. x is no NaN.
 // train_gpt's activation is gelu_forward and gelu_backward in kernels/ref.cpp.
 #include "exercises.h"
 

@@ -6,10 +6,9 @@
 // and trains the rest: the weights at the end must have the same bits each time. What is saved has to be the whole
 // state: training again from the start does not count.
 //
-// Mend both. A float holds integers up to 2^24 exactly, and Trainer::random has 32 bits.
-//
-// train_gpt saves weights and optimizer state, in the order of the weights whoever had them; its dropout masks and data
-// order are functions of the step, so that there is no generator to save.
+// Mend both. A float holds integers up to 2^24 exactly, and Trainer::random has 32 bits. train_gpt saves weights and
+// optimizer state, in the order of the weights whoever had them; its dropout masks and data order are functions of the
+// step, so that there is no generator to save.
 #include "exercises.h"
 
 std::vector<float> save(const Trainer& trainer) { return {trainer.w, trainer.w + 4}; }

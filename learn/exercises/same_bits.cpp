@@ -5,8 +5,8 @@
 // PyTorch: each rank takes the mean of its own, and all-reduce takes the mean of these. In exact arithmetic that is the
 // mean of all.
 //
-// Two things differ with the number of ranks: where is divided, and in which order is added. One of them is innocent.
-// Which, and why?
+// Two things differ with the number of ranks: where is divided, and in which order is added. One of them is innocent,
+// unless numbers are so small that they are rounded to 0. Which, and why?
 //
 // Order wanted: a binary tree over the gradients, as in the exercise tree; then divided by count. The checker compares
 // up to 128 ranks. A rank sees its own gradients only: of it one array of n numbers travels, the part.

@@ -7,9 +7,7 @@
 //                    with f = final_frac, u = (step + 1 - warmup) / (steps - warmup)
 //
 // So step 0 learns something, the last step has exactly peak f, and nothing jumps in between. warmup may be 0, and it
-// may be `steps`. In double; the checker allows 1e-12 of the peak.
-//
-// train_gpt's is src/options/options.cpp.
+// may be `steps`. In double; the checker allows 1e-12 of the peak. train_gpt's is src/options/options.cpp.
 #include <cmath>
 #include "exercises.h"
 

@@ -43,7 +43,7 @@ block_sum|blockIdx.x \* 256 + t|t|2|^WRONG: 5 blocks
 block_sum|^    __syncthreads();||2|CUDA: .*block_sum.cu
 block_sum|^        __syncthreads();||2|CUDA: .*block_sum.cu
 block_sum|s\[t\] += s\[t + half\]|s[t] = s[t + half] + s[t]|0|^RIGHT: all bits
-block_sum|t < half) s\[t\] += s\[t + half\]|t % (256 / half) == 0) s[t] += s[t + 128 / half]|1|^RIGHT IN ANOTHER ORDER
+block_sum|t < half) s\[t\] += s\[t + half\]|t % (256 / half) == 0) s[t] += s[t + 128 / half]|1|^RIGHT IN ANOTHER
 block_sum|= s\[0\]|= s[0] + 0.01f|2|^WRONG: 5 blocks
 tiles|k < K|k < min(K, 256)|2|^WRONG: M = 16, N = 64, K = 800
 tiles|(out, a, b, N, K);|(out, a, b, N, K), cudaMemsetAsync((void*)a, 0, 4);|2|^WRONG: a, which is an input

@@ -104,9 +104,9 @@ planted attention "a mask of one key too few" 's/u <= t ? s\[/u < t ? s[/'
 planted attention "a gradient without delta, by atomics" 's/ - delta) \* kRoot/) * kRoot/'
 named "a warp a query, atomics" "dq, dk, dv[0] (row 0, column 0)" ""
 planted attention "a gradient without delta, by tiles" 's/ - delta\[head + t\]//'
-named "tiles in a fixed order, bf16" "dq, dk, dv[0] (row 0, column 0)" ""
+named "tiles in a fixed order" "dq, dk, dv[0] (row 0, column 0)" ""
 planted attention "a mask of one key too few, backward" 's/prob = u <= t/prob = u < t/'
-named "tiles in a fixed order, bf16" "dq, dk, dv[64] (row 1, column 0)" ""
+named "tiles in a fixed order" "dq, dk, dv[64] (row 1, column 0)" ""
 planted attention "a mask of one key too many, backward" 's/prob = u <= t/prob = u <= t + 1/'
 planted attention "the lse of another position" 's/lse\[head + t\]/lse[head + u]/'
 planted attention "a dk without 1 over root D" 's/x_sum\[j\], kRoot, kRoot/x_sum[j]/'
