@@ -66,8 +66,8 @@ transpose|rows / 32)|cols / 32)|2|^WRONG|CUDA
 transpose|dim3(cols / 32, rows / 32)|dim3(rows / 32, cols / 32)|2|^WRONG|CUDA
 transpose|\[33\]|[35]|0|^RIGHT: all numbers
 softmax_rows|expf(own\[k\] - most)|expf(own[k])|2|^WRONG
-softmax_rows|most = -INFINITY|most = 0|2|^WRONG: N = 7, C = 64, x of -500
-softmax_rows|most = -INFINITY|most = -1000|2|^WRONG: N = 7, C = 64, x of -50000
+softmax_rows|most = -INFINITY|most = 0|2|^WRONG: N = 7, C = 64, x of -3000000
+softmax_rows|most = -INFINITY|most = -1000|2|^WRONG: N = 7, C = 64, x of -3000000
 softmax_rows|expf(own\[k\] - most)|(own[k] - most < -13 ? 0 : expf(own[k] - most))|2|^WRONG: N = [37]
 softmax_rows|(out, x, N, C);|(out, x, N, C), cudaMemsetAsync((void*)x, 0, 4);|2|^WRONG: x, which is an input
 softmax_rows|distance = 16|distance = 8|2|^WRONG
