@@ -18,11 +18,11 @@ def float32(x):
 
 
 def expected(path):
-    """The lines that count: a resume drops those of its step and later."""
+    """The lines that count: a resume drops those of its step and later, but what was done with its weights."""
     lines = []
     for line in map(json.loads, open(path, encoding="utf-8")):
         if line["event"] == "resume":
-            lines = [e for e in lines if e["step"] < line["step"] + (e["event"] == "sample")]
+            lines = [e for e in lines if e["step"] < line["step"] + (e["event"] != "train")]
         lines.append(line)
     scalars, samples = {}, {}
     for e in lines:
